@@ -188,7 +188,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
     const ours = new Set(
       this.gpus.flatMap(({ uuid, parent }) => (parent === null ? [uuid] : [uuid, parent])),
     );
-    const scope = scopeOf(job?.epoch ?? null);
+    const scope = scopeOf(job);
     const { pid, host } = leases[0]?.record ?? {};
     for (const waiter of activeWaiters(readWaiters(directory))) {
       if (waiter.scope !== scope || (waiter.info.pid === pid && waiter.info.host === host)) continue;
@@ -319,8 +319,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
     const expected = placeholder?.isOn(before) ? [placeholder.pid] : [];
     const { directory, job } = this.claim;
     const { memory } = this.settings.request;
-    const sharing =
-      memory === undefined ? undefined : sharingOf(directory, gpu, { job: job?.epoch ?? null, memory });
+    const sharing = memory === undefined ? undefined : sharingOf(directory, gpu, { job, memory });
     const known = new Set([
       ...expected,
       placeholder?.triedBy,

@@ -1,18 +1,12 @@
-import {
-  type Claimant,
-  type Conventions,
-  type DecisionGuard,
-  type Mark,
-  removeMark,
-} from '../conventions/index.ts';
+import { type DecisionGuard, type Mark, removeMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isPossible, type LeaseInfo, SHARE_UNIT_BYTES, type Suspect } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
 import {
   applyProblem,
   type Candidate,
+  type Circumstances,
   chooseFree,
-  type EvaluationContext,
   evaluateAll,
   evaluateOne,
   explainLocks,
@@ -114,10 +108,8 @@ export function* claim(
 ): ClaimSteps<Claim | NotGranted> {
   traceStep('start');
   const seenAt = now();
-  const { candidates, context, directory, job, conventions } = yield* evaluateMachine(
-    request,
-    LockDirectory.open,
-  );
+  const { candidates, ...found } = yield* evaluateMachine(request, LockDirectory.open);
+  const { directory, job, conventions, suspects } = found;
   refuseImpossible(
     request.count,
     candidates.map(({ verdict }) => verdict),
@@ -127,34 +119,24 @@ export function* claim(
   );
   // Also shows whose the leases are.
   const secret = request.isJob || job === null ? newJobSecret() : null;
-  const { command, limitMs, takesLimit, about, class: own } = request;
-  const record: RecordContents = {
-    ...ownRecord(bootId(), command, secret?.epoch),
-    limitMs,
-    takesLimit,
-    ...about,
-  };
-  if (own === 'preemptible' && job === null) record.preemptible = true;
-  const claimant = claimantOf(directory, record, request);
-  const deciding = { directory, context, record, secret, position, conventions, claimant };
-  const refuse = (left: Candidate[], isOutrun = false) =>
-    notGranted(request, deciding, { job, seenAt }, left, isOutrun);
+  const record = recordFor(request, job, secret);
+  const attempt: Attempt = { ...found, request, position, secret, record, seenAt };
 
-  const left = available(candidates, context, position, request);
+  const left = available(candidates, attempt);
   // No other claimant needs to be waited for, or to wait: there is nothing to decide about.
-  if (obstacleOf(left, request.count) === 'use') return yield* refuse(left);
+  if (obstacleOf(left, request.count) === 'use') return yield* refuse(attempt, left);
 
   const started = now();
   let gpus = candidates.map(({ gpu }) => gpu);
   for (let pause = 1; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
     const began = now(); // a process that is suspended in the middle shall not have tried once only
-    const entry = yield* conventions.enter(claimant);
+    const entry = yield* conventions.enter(claimantOf(attempt));
     let outcome: Decision | undefined;
     try {
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
       try {
         traceStep('acquisition-lock');
-        outcome = yield* decide(gpus, request, deciding);
+        outcome = yield* decide(gpus, attempt);
         if (outcome.leases !== null && job === null)
           noteGranted(directory, record, gpuRequestOf(candidates, request, null), position);
       } finally {
@@ -169,11 +151,11 @@ export function* claim(
       if (job === null && Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
         wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
       const claimed = { gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
-      return { granted: true, ...claimed, suspects: context.suspects ?? new Map() };
+      return { granted: true, ...claimed, suspects };
     }
     const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > timeout) {
-      return yield* refuse(outcome.candidates, outcome.obstacle === 'contention');
+      return yield* refuse(attempt, outcome.candidates, outcome.obstacle === 'contention');
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
@@ -181,22 +163,40 @@ export function* claim(
   }
 }
 
-function* notGranted(
-  request: ClaimRequest,
-  { directory, context, record }: DecisionContext,
-  about: Pick<NotGranted, 'job' | 'seenAt'>,
-  left: Candidate[],
-  isOutrun: boolean,
-): ClaimSteps<NotGranted> {
-  const candidates = yield* explainLocks(left, context);
+/** An attempt to claim GPUs: the request and all that decides on it, and what this claimant writes for others to read. */
+interface Attempt extends Circumstances<LockDirectory> {
+  readonly request: ClaimRequest;
+  /** The claimant's own place in the wait queue; null: it has none. */
+  readonly position: QueuePosition | null;
+  /** null: no claims can be made inside of this one. */
+  readonly secret: JobSecret | null;
+  readonly record: RecordContents;
+  /** When it began, on the monotonic clock. */
+  readonly seenAt: number;
+}
+
+function recordFor(
+  { command, limitMs, takesLimit, about, class: own }: ClaimRequest,
+  job: ParentJob | null,
+  secret: JobSecret | null,
+): RecordContents {
+  const record = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, takesLimit, ...about };
+  return own === 'preemptible' && job === null ? { ...record, preemptible: true } : record;
+}
+
+/** @param isOutrun other claims took the GPUs first each time */
+function* refuse(attempt: Attempt, left: Candidate[], isOutrun = false): ClaimSteps<NotGranted> {
+  const { request, directory, job, record, seenAt } = attempt;
+  const candidates = yield* explainLocks(left, attempt);
   const verdicts = candidates.map(({ verdict }) => verdict);
   return {
     granted: false,
     candidates,
     directory,
-    gpuRequest: gpuRequestOf(candidates, request, scopeOf(context.job)),
+    gpuRequest: gpuRequestOf(candidates, request, scopeOf(job)),
     record,
-    ...about,
+    job,
+    seenAt,
     possible: isPossible(request.count, verdicts),
     error: unavailable(request, candidates, isOutrun),
   };
@@ -211,35 +211,17 @@ type Decision =
       obstacle: 'use' | 'remains' | 'contention';
     };
 
-/** Everything that a decision takes into account besides the GPUs. */
-interface DecisionContext {
-  directory: LockDirectory;
-  context: EvaluationContext;
-  record: RecordContents;
-  /** null: no claims can be made inside of this one. */
-  secret: JobSecret | null;
-  position: QueuePosition | null;
-  conventions: Conventions;
-  claimant: Claimant;
-}
-
 /** Judges the GPUs under the decision lock, takes some, and confirms that they are still free. */
-function* decide(
-  gpus: readonly GPU[],
-  request: ClaimRequest,
-  deciding: DecisionContext,
-): ClaimSteps<Decision> {
-  const { count } = request;
-  const { position, conventions, claimant } = deciding;
-  const foreignHolders = yield* conventions.holders(gpus, claimant, true);
-  const context: EvaluationContext = { ...deciding.context, foreignHolders };
-  const evaluate = (all: readonly GPU[]) => available(evaluateAll(all, context), context, position, request);
+function* decide(gpus: readonly GPU[], attempt: Attempt): ClaimSteps<Decision> {
+  const { count } = attempt.request;
+  attempt.foreignHolders = yield* attempt.conventions.holders(gpus, claimantOf(attempt), true);
+  const evaluate = (all: readonly GPU[]) => available(evaluateAll(all, attempt), attempt);
   let candidates = evaluate(gpus);
   for (;;) {
     const chosen = chooseFree(candidates, count);
     if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
     traceStep('chosen');
-    const taken = takeLeases(chosen, candidates, deciding);
+    const taken = takeLeases(chosen, candidates, attempt);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
@@ -250,13 +232,13 @@ function* decide(
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     traceStep('leased');
     const holding: Holding = { ...taken, marks: [], leasedAt: Date.now() };
-    const shown = yield* show(holding, chosen, gpus, deciding);
+    const shown = yield* show(holding, chosen, gpus, attempt);
     if ('holder' in shown) {
-      foreignHolders.set(shown.uuid, shown.holder);
+      attempt.foreignHolders.set(shown.uuid, shown.holder);
       candidates = evaluate(gpus);
       continue;
     }
-    const { after, obstacle } = confirm(holding, chosen, shown.all, context, deciding);
+    const { after, obstacle } = confirm(holding, chosen, shown.all, attempt);
     if (obstacle === null) return { ...holding, ...shown, gpus: after };
     releaseClaim(holding);
     return { leases: null, candidates: evaluate(shown.all), obstacle };
@@ -271,10 +253,10 @@ function* show(
   holding: Holding,
   chosen: readonly GPU[],
   gpus: readonly GPU[],
-  { conventions, claimant }: DecisionContext,
+  attempt: Attempt,
 ): ClaimSteps<{ all: GPU[]; seenAt: number } | { uuid: string; holder: LeaseInfo }> {
   try {
-    const marked = yield* conventions.mark(chosen, gpus, claimant);
+    const marked = yield* attempt.conventions.mark(chosen, gpus, claimantOf(attempt));
     if (marked.marks === null) {
       releaseClaim(holding);
       return marked;
@@ -296,15 +278,16 @@ function confirm(
   { leases }: Holding,
   chosen: readonly GPU[],
   seen: readonly GPU[],
-  context: EvaluationContext,
-  { directory }: DecisionContext,
+  attempt: Attempt,
 ): { after: GPU[]; obstacle: 'remains' | 'contention' | null } {
+  const { directory, job, request } = attempt;
+  const { memory } = request;
   const own = leases.map(({ id }) => id);
   const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
   const verdicts = after.map((gpu) => {
     const sharing =
-      context.memory === undefined ? undefined : sharingOf(directory, gpu, context, undefined, own);
-    return evaluateOne(gpu, context, null, sharing);
+      memory === undefined ? undefined : sharingOf(directory, gpu, { job, memory }, undefined, own);
+    return evaluateOne(gpu, attempt, null, sharing);
   });
   const others = verdicts.filter(({ state }) => state !== 'free');
   const isTransient = others.every(({ transient }) => transient);
@@ -323,12 +306,7 @@ function inRecord({ index, instance, uuid, parent, name }: GPU, share: ShareDema
 }
 
 /** Without the free GPUs that are booked, that waiters ahead could use, or that would be more than the user may have. */
-function available(
-  candidates: Candidate[],
-  { directory, job }: EvaluationContext,
-  position: QueuePosition | null,
-  request: Pick<ClaimRequest, 'count' | 'most' | 'limitMs' | 'class' | 'memory'>,
-): Candidate[] {
+function available(candidates: Candidate[], { directory, job, position, request }: Attempt): Candidate[] {
   const ahead = () => waitersAhead(directory, position);
   if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
   const left = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
@@ -354,7 +332,7 @@ function demandFor(candidate: Candidate | undefined): ShareDemand | null {
 function takeLeases(
   chosen: readonly GPU[],
   candidates: readonly Candidate[],
-  { directory, context, record: claimant, secret }: DecisionContext,
+  { directory, job, record: claimant, secret }: Attempt,
 ):
   | { leases: Lease[]; jobFile: Mark | null; error?: never }
   | { leases: null; uuid?: string; error?: GPUOwnerError } {
@@ -371,7 +349,7 @@ function takeLeases(
     let lease: Lease | null = null;
     let failure: unknown;
     try {
-      lease = Lease.tryTake(directory, leaseKey(gpu, context.job), record, shareOf(gpu));
+      lease = Lease.tryTake(directory, leaseKey(gpu, job), record, shareOf(gpu));
       if (lease !== null) traceStep('lease');
     } catch (error) {
       failure = error;

@@ -1,5 +1,5 @@
 import { driverLibraries, type NormalizedCriteria } from '../config/index.ts';
-import type { Holders } from '../conventions/index.ts';
+import type { Conventions, Holders } from '../conventions/index.ts';
 import type { GPUOwnerError } from '../errors.ts';
 import {
   byPlace,
@@ -29,6 +29,7 @@ import {
   leaseInfo,
   levelOf,
   mayHaveRemains,
+  type ParentJob,
   probeLease,
   probeWhole,
   sharingOf,
@@ -36,7 +37,8 @@ import {
   whyLeftOut,
   whyUntakable,
 } from './locks/index.ts';
-import { bestFit, type ShareSize } from './rules/index.ts';
+import type { DiscoveryRequest } from './options.ts';
+import { bestFit } from './rules/index.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END_MS = 500;
@@ -53,26 +55,22 @@ export interface Candidate {
   problem: GPUOwnerError | null;
 }
 
-export interface EvaluationContext {
-  criteria: NormalizedCriteria;
+/** All that decides on GPUs for a request, besides the GPUs themselves. */
+export interface Circumstances<Directory extends LockDirectory | null = LockDirectory | null> {
+  readonly request: DiscoveryRequest;
+  /** null: none exists, so nothing is leased. */
+  readonly directory: Directory;
+  /** The job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
+  readonly job: ParentJob | null;
   /** UUIDs that this process may use at all; null: all. */
-  visible: ReadonlySet<string> | null;
-  /** null: no directory exists, so nothing is leased. */
-  directory: LockDirectory | null;
-  /** The lease epoch of the job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
-  job: number | null;
-  /** The share that is wanted of each; missing: whole GPUs are. */
-  memory?: ShareSize;
-  /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
-  count?: number;
-  /** As {@link ClaimPurpose.claimantPid}. */
-  claimantPid?: number | undefined;
-  /** Holders of GPUs by the locks of other programs; default: none. */
-  foreignHolders?: Holders;
-  /** The GPUs on which CUDA failed lately; default: none. */
-  suspects?: ReadonlyMap<string, Suspect>;
+  readonly visible: ReadonlySet<string> | null;
+  readonly conventions: Conventions;
+  /** Holders of GPUs by the locks of other programs, as they were read last. */
+  foreignHolders: Holders;
+  /** The GPUs on which CUDA failed lately. */
+  readonly suspects: ReadonlyMap<string, Suspect>;
   /** Whether GPUs on which CUDA has just failed for this process don't count as free. */
-  leavesOut?: boolean;
+  readonly leavesOut: boolean;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -82,19 +80,19 @@ const NOT_OF_THE_JOB: Verdict = {
 };
 
 /** Every GPU with whether it is free, or why not. Takes nothing. */
-export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): Candidate[] {
-  const { directory, job } = context;
+export function evaluateAll(gpus: readonly GPU[], circumstances: Circumstances): Candidate[] {
+  const { request, directory, job, foreignHolders, suspects, leavesOut } = circumstances;
   const candidates = gpus.map((gpu): Candidate => {
     const leasable = directory !== null && gpu.uuid !== '';
     const key = leaseKey(gpu, job);
     if (job !== null && leasable && levelOf(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const { lease: own, sharing } = leasable ? readHolding(directory, gpu, key, context) : NOT_HELD;
-    const lease = own ?? context.foreignHolders?.get(gpu.uuid) ?? null;
+    const { lease: own, sharing } = leasable ? readHolding(directory, gpu, circumstances) : NOT_HELD;
+    const lease = own ?? foreignHolders.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
-    const verdict = evaluateOne(gpu, context, lease, sharing);
-    const suspect = context.suspects?.get(gpu.uuid);
+    const verdict = evaluateOne(gpu, circumstances, lease, sharing);
+    const suspect = suspects.get(gpu.uuid);
     const candidate = applyProblem({
       gpu,
       verdict,
@@ -103,9 +101,9 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
       ...(sharing === undefined ? {} : { sharing }),
       ...(suspect === undefined ? {} : { suspect }),
     });
-    return context.leavesOut ? leaveOut(candidate) : candidate;
+    return leavesOut ? leaveOut(candidate) : candidate;
   });
-  return separateKinds(candidates, context.count ?? 1);
+  return separateKinds(candidates, request.count);
 }
 
 /** So long a holder may take to write who it is, in ms. */
@@ -115,8 +113,8 @@ const explanations = new Map<string, { at: number; found: LockOwners }>();
 const EXPLANATION_MAX_AGE_MS = 10_000;
 
 /** The same, with what the kernel tells of locks without a record of their holder. For people. */
-export function* explainLocks(candidates: Candidate[], context: EvaluationContext): Waiting<Candidate[]> {
-  const { directory, job } = context;
+export function* explainLocks(candidates: Candidate[], circumstances: Circumstances): Waiting<Candidate[]> {
+  const { directory, job } = circumstances;
   const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
     state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
   if (directory === null || !candidates.some(isUnexplained)) return candidates;
@@ -125,7 +123,7 @@ export function* explainLocks(candidates: Candidate[], context: EvaluationContex
     const holder = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
     if (holder === null) return candidate;
     const { info: lease } = holder;
-    return { ...candidate, lease, verdict: evaluateOne(gpu, context, lease, candidate.sharing) };
+    return { ...candidate, lease, verdict: evaluateOne(gpu, circumstances, lease, candidate.sharing) };
   };
   let present = candidates.map(again);
   const isNew = (candidate: Candidate) =>
@@ -175,8 +173,8 @@ function explain(
   };
 }
 
-export function leaseKey({ uuid, parent }: GPU, job: number | null): LeaseKey {
-  return { uuid, parent, job };
+export function leaseKey({ uuid, parent }: GPU, job: ParentJob | null): LeaseKey {
+  return { uuid, parent, job: job?.epoch ?? null };
 }
 
 /** The holder of the lease. Leases of a divided GPU's instances are shown with these. */
@@ -194,12 +192,16 @@ const NOT_HELD: Holding = { lease: null, sharing: undefined };
 /** So often a share may end between the look at the lease and that at the shares. */
 const MAX_LOOKS = 4;
 
-function readHolding(directory: LockDirectory, gpu: GPU, key: LeaseKey, context: EvaluationContext): Holding {
+function readHolding(
+  directory: LockDirectory,
+  gpu: GPU,
+  { job, request: { memory } }: Circumstances,
+): Holding {
   for (let i = 1; ; i++) {
-    const holder = whoHolds(directory, gpu, key);
+    const holder = whoHolds(directory, gpu, leaseKey(gpu, job));
     const isPart = holder?.isPart === true;
     const division = isPart || isDivided(gpu) ? undefined : UNDIVIDED;
-    const sharing = sharingOf(directory, gpu, context, division);
+    const sharing = sharingOf(directory, gpu, { job, memory }, division);
     if (sharing !== undefined && sharing.taken > 0) return { lease: null, sharing };
     if (!isPart || i === MAX_LOOKS) return { lease: holder?.info ?? null, sharing };
   }
@@ -223,8 +225,8 @@ export function applyProblem(candidate: Candidate): Candidate {
 }
 
 /** Claims within the same job share a wait queue. */
-export function scopeOf(job: number | null): string | null {
-  return job === null ? null : String(job);
+export function scopeOf(job: ParentJob | null): string | null {
+  return job === null ? null : String(job.epoch);
 }
 
 /**
@@ -269,24 +271,24 @@ function choose(free: readonly Candidate[], count: number): GPU[] | null {
 /** @param lease who holds it; null also for a GPU whose lease is ours */
 export function evaluateOne(
   gpu: GPU,
-  context: EvaluationContext,
+  { request, visible, directory, job }: Circumstances,
   lease: LeaseInfo | null,
   sharing?: Sharing,
 ): Verdict {
-  const { criteria, visible, directory, job } = context;
-  const circumstances: JudgeContext = {
+  const { criteria, claimantPid } = request;
+  const context: JudgeContext = {
     lease,
     // One without a UUID may be the job's: that it has failed says more than that it isn't in the list.
     visible: job !== null && gpu.uuid === '' ? null : visible,
     criteria: job === null ? criteria : withinJob(criteria),
     ofOwnJob: job !== null,
     describe: describeListedProcess,
-    ownPids: context.claimantPid === undefined ? ownPidsOn(gpu) : new Set([context.claimantPid]),
+    ownPids: claimantPid === undefined ? ownPidsOn(gpu) : new Set([claimantPid]),
     sharing,
     wsl: isWSL(),
     hostname: lease === null && sharing === undefined ? undefined : hostName(),
   };
-  const verdict = judge(gpu, circumstances);
+  const verdict = judge(gpu, context);
   if (directory === null || verdict.state !== 'busy') return verdict;
   // Remains of a holder that has just died, or of another process? Only the former are worth waiting for. A process that still
   // runs right after the end of a lease is most probably its placeholder.

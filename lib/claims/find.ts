@@ -15,12 +15,8 @@ import type { NotGranted } from './claim.ts';
 import { type Candidate, chooseFree, explainLocks, scopeOf } from './evaluate.ts';
 import type { Idle } from './idle.ts';
 import { type ClaimSteps, LockDirectory } from './locks/index.ts';
-import {
-  type DiscoveryRequest,
-  evaluateMachine,
-  type MachineEvaluation,
-  type Perspective,
-} from './machine-evaluation.ts';
+import { evaluateMachine, type MachineEvaluation, type Perspective } from './machine-evaluation.ts';
+import type { DiscoveryRequest } from './options.ts';
 import {
   applyBookings,
   applyLimit,
@@ -94,7 +90,7 @@ export function* findForClaim(
   const { candidates, directory, job } = yield* evaluateWithReasons(request, 'claimant', position);
   const gpus = statusesOf(candidates, directory, 'claimant');
   const chosen = chooseFree(candidates, count);
-  const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job?.epoch ?? null));
+  const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job));
   if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
   const reasons = reasonsOf(candidates);
   const verdicts = candidates.map(({ verdict }) => verdict);
@@ -126,10 +122,10 @@ export function* evaluateWithReasons(
     return directory;
   };
   const found = yield* evaluateMachine(request, find, perspective);
-  const all = yield* explainLocks(found.candidates, found.context);
+  const all = yield* explainLocks(found.candidates, found);
   const isLimited = perspective === 'claimant' && found.job === null;
   const open = isLimited ? applyBookings(all, request, found.directory) : all;
-  const left = reserveForWaiters(open, scopeOf(found.context.job), ahead);
+  const left = reserveForWaiters(open, scopeOf(found.job), ahead);
   const candidates = isLimited ? applyLimit(left, request, found.directory) : left;
   return { ...found, candidates };
 }

@@ -32,7 +32,7 @@ export {
   runSync,
   sharesOf,
 } from './locks/index.ts';
-export { type DiscoveryRequest, type Perspective, snapshotAfterStartup } from './machine-evaluation.ts';
+export { type Perspective, snapshotAfterStartup } from './machine-evaluation.ts';
 export {
   type AcquireOptions,
   type ClaimOptions,
@@ -40,6 +40,7 @@ export {
   checkConventions,
   checkDirectory,
   checkOptions,
+  type DiscoveryRequest,
   type Settings,
 } from './options.ts';
 export { type Device, GPUOwner } from './owner.ts';

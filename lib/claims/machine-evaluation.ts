@@ -12,14 +12,13 @@ import {
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, readBlock, sleeping, textBlock, warnOnce } from '../platform/index.ts';
-import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
+import { type Candidate, type Circumstances, evaluateAll } from './evaluate.ts';
 import {
   type ClaimSteps,
   findParentJob,
   isEpochHeld,
   isLeased,
   type LockDirectory,
-  type ParentJob,
   RECORD_SIZE,
   type RecordContents,
   readSuspects,
@@ -27,25 +26,7 @@ import {
   takeSnapshot,
   traceStep,
 } from './locks/index.ts';
-import type { ClaimRequest } from './options.ts';
-
-/** The GPUs to look for, and the locks that count. */
-export type DiscoveryRequest = Pick<
-  ClaimRequest,
-  | 'criteria'
-  | 'lockDirectory'
-  | 'configuredDirectory'
-  | 'conventions'
-  | 'count'
-  | 'memory'
-  | 'class'
-  | 'most'
-  | 'limitMs'
-  | 'takesLimit'
-  | 'order'
-  | 'bound'
-  | 'claimantPid'
->;
+import type { ClaimRequest, DiscoveryRequest } from './options.ts';
 
 /**
  * machine: every GPU as it is; claimant: those that an inherited CUDA_VISIBLE_DEVICES leaves out are excluded, in a job those that
@@ -54,13 +35,8 @@ export type DiscoveryRequest = Pick<
 export type Perspective = 'machine' | 'claimant';
 
 /** The state of the GPUs for a request, without regard to the wait queue. */
-export interface MachineEvaluation<Directory> {
+export interface MachineEvaluation<Directory extends LockDirectory | null> extends Circumstances<Directory> {
   candidates: Candidate[];
-  context: EvaluationContext;
-  directory: Directory;
-  /** The job inside of which a claim would be made. */
-  job: ParentJob | null;
-  conventions: Conventions;
 }
 
 /**
@@ -74,7 +50,7 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   open: (explicit: string | undefined, configuration: { lockDirectory: string | undefined }) => Directory,
   perspective: Perspective = 'claimant',
 ): ClaimSteps<MachineEvaluation<Directory>> {
-  const { criteria, count, bound, memory, claimantPid } = request;
+  const { criteria, count, bound } = request;
   openDriver(); // before anything is made in the file system
   const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
   const gpus = yield* awaitDriverStartup(perspective === 'machine' ? ALL : count);
@@ -87,13 +63,10 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   // The job's own marks would be in the way inside of it.
   const conventions = new Conventions(job === null ? request.conventions : []);
   const foreignHolders = yield* conventions.holders(gpus, leasesIn(directory));
-  const share = memory === undefined ? {} : { memory };
-  const epoch = job?.epoch ?? null;
-  const context = {
-    ...{ criteria, visible, directory, job: epoch, count, claimantPid, foreignHolders },
-    ...{ suspects: readSuspects(directory), leavesOut: perspective === 'claimant', ...share },
-  };
-  return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
+  const suspects = readSuspects(directory);
+  const leavesOut = perspective === 'claimant';
+  const found = { request, directory, job, visible, conventions, foreignHolders, suspects, leavesOut };
+  return { ...found, candidates: evaluateAll(gpus, found) };
 }
 
 /** A snapshot of all GPUs, as soon as one can be told. Without the verdicts of {@link evaluateMachine}. @throws ERR_NO_DRIVER, ERR_DRIVER */
@@ -152,12 +125,16 @@ function leasesIn(directory: LockDirectory | null): Leases {
   };
 }
 
-/** A claim, as other conventions see it. @param timeoutMs how long to wait for a suspended process, in ms */
-export function claimantOf(
-  directory: LockDirectory,
-  record: RecordContents,
-  { lockTimeout, memory }: Pick<ClaimRequest, 'lockTimeout' | 'memory'>,
-): Claimant {
+/** A claim, as other conventions see it. */
+export function claimantOf({
+  directory,
+  record,
+  request: { lockTimeout, memory },
+}: {
+  directory: LockDirectory;
+  record: RecordContents;
+  request: Pick<ClaimRequest, 'lockTimeout' | 'memory'>;
+}): Claimant {
   return {
     user: record.user,
     isShare: memory !== undefined,

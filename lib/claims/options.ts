@@ -124,6 +124,24 @@ export interface ClaimRequest extends ClaimPurpose {
   readonly bound?: Binding;
 }
 
+/** The GPUs to look for, and the locks that count. */
+export type DiscoveryRequest = Pick<
+  ClaimRequest,
+  | 'criteria'
+  | 'lockDirectory'
+  | 'configuredDirectory'
+  | 'conventions'
+  | 'count'
+  | 'memory'
+  | 'class'
+  | 'most'
+  | 'limitMs'
+  | 'takesLimit'
+  | 'order'
+  | 'bound'
+  | 'claimantPid'
+>;
+
 /** Options of a claim, checked. */
 export interface Settings {
   readonly request: ClaimRequest;

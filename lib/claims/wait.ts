@@ -16,8 +16,7 @@ import {
   runAsync,
   takeSnapshot,
 } from './locks/index.ts';
-import type { DiscoveryRequest } from './machine-evaluation.ts';
-import type { ClaimRequest } from './options.ts';
+import type { ClaimRequest, DiscoveryRequest } from './options.ts';
 import {
   activeWaiters,
   HEARTBEAT_MS,
@@ -409,7 +408,7 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
     }
     // The end of the booking is waited for, not that of a lease.
     if (verdict.state !== 'leased' || verdict.bookedUntil !== undefined) continue;
-    const found = directory === null ? null : findEpochLocks(directory, leaseKey(gpu, job?.epoch ?? null));
+    const found = directory === null ? null : findEpochLocks(directory, leaseKey(gpu, job));
     if (found === null) isComplete = false;
     else epochLocks.push(...found);
     if (epochLocks.length > MAX_LOCKS) {

@@ -14,6 +14,7 @@ import { type ShareSize, unitsOf } from '../rules/index.ts';
 import type { ShareDemand } from './lease.ts';
 import { capacityOf, type HeldShare, readDivision } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import type { ParentJob } from './parent-job.ts';
 import { leaseInfo } from './record.ts';
 
 const MAX_ANCESTORS = 100;
@@ -25,15 +26,16 @@ const MAX_ANCESTORS = 100;
 export function sharingOf(
   directory: LockDirectory,
   gpu: GPU,
-  { job, memory }: { job: number | null; memory?: ShareSize | undefined },
-  division = readDivision(directory, { uuid: gpu.uuid, job }),
+  { job, memory }: { job: Pick<ParentJob, 'epoch'> | null; memory: ShareSize | undefined },
+  division = readDivision(directory, { uuid: gpu.uuid, job: job?.epoch ?? null }),
   own: readonly string[] = [],
 ): Sharing | undefined {
   if (division.taken === 0 && memory === undefined) return undefined;
   const held = division.shares.filter(({ id }) => !own.includes(id));
   const ours = division.shares.filter(({ id }) => own.includes(id));
   const taken = division.taken - ours.reduce((sum, { units }) => sum + units, 0);
-  const capacity = (job === null ? null : capacityOf(directory, { uuid: gpu.uuid, job })) ?? unitsIn(gpu);
+  const capacity =
+    (job === null ? null : capacityOf(directory, { uuid: gpu.uuid, job: job.epoch })) ?? unitsIn(gpu);
   const users = held.length === 0 ? NO_USERS : usersOf(gpu, held);
   return {
     shares: held.map((share, i) => shareOf(share, users.usedBytes[i] ?? null)),
