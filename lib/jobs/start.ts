@@ -359,7 +359,10 @@ function environmentAtStart(isJob: boolean): NodeJS.ProcessEnv {
 
 /** Variables of a preemptible command. */
 export function restartVariables({ preemptions }: Start): Record<string, string | undefined> {
-  return { GPU_OWNER_RESTART: String(preemptions), [REQUEUED]: undefined };
+  return {
+    GPU_OWNER_RESTART: String(preemptions),
+    [REQUEUED]: undefined,
+  };
 }
 
 /**
