@@ -106,18 +106,19 @@ export function announce(id: number, giveUp: () => void): void {
 /** Becomes the job of an array or a sweep, which has no GPUs of its own: its controller claims them. */
 export async function becomeSweepJob(job: JobProcess): Promise<void> {
   try {
-    job.detach();
+    await prepareJob(job);
   } catch (error) {
     if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message, error.code);
     throw error;
   }
-  await followOthers(job);
   job.begin();
   becomeKeeperWithoutGPUs(job);
 }
 
-/** Waits for jobs that it is to follow, and ends this process if one that must end well didn't. */
-export async function followOthers(job: JobProcess): Promise<void> {
+/** Has a job leave its caller, and wait for jobs that it is to follow. Ends this process if one that must end well didn't. */
+export async function prepareJob(job: JobProcess): Promise<void> {
+  job.detach();
+  if (job.isRestarted) return;
   await job.followed();
   let { obstacle } = job;
   if (obstacle === null && job.elsewhere.length > 0)

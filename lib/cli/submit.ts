@@ -16,7 +16,7 @@ import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { withExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
-import { announce, becomeSweepJob, followOthers, jobOptions } from './job-options.ts';
+import { announce, becomeSweepJob, jobOptions, prepareJob } from './job-options.ts';
 import { type Parsed, usage } from './options.ts';
 import { print } from './output.ts';
 import { checkRun, type RunRequest, SUBMIT_GROUPS } from './run-request.ts';
@@ -97,8 +97,7 @@ async function runJob(
 ): Promise<void> {
   const { settings, limit, exitCodes } = request;
   try {
-    job.detach();
-    if (!job.isRestarted) await followOthers(job);
+    await prepareJob(job);
     // A job that starts anew has waited before: the limit of that wait doesn't count again.
     const wait = waitLimits(job.isRestarted ? {} : values, true);
     const claim = await job.claim(settings, wait, limit).finally(() => wait?.end());
