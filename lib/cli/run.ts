@@ -42,10 +42,11 @@ const GROUPS = [
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  const start = readStart();
   if (values.requeue && !values.preemptible) throw usage('--requeue needs --preemptible');
+  if (values.on !== undefined)
+    return (await import('./remote.ts')).runOn(values.on, parsed, checkRun(parsed, 'run'));
+  const start = readStart();
   const request = checkRun(parsed, 'run');
-  if (values.on !== undefined) return (await import('./remote.ts')).runOn(values.on, parsed, request);
   await runHere(parsed, request, start).catch((error: unknown) => {
     throw withExitCode(error, request.exitCodes);
   });

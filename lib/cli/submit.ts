@@ -29,9 +29,9 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   else if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
   if (array !== undefined && waitOption(values, true) === null)
     throw usage('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
-  const start = readStart(values['as-job']);
   if (values.on !== undefined)
     return (await import('./remote.ts')).submitOn(values.on, parsed, checkRun(parsed, 'submit'));
+  const start = readStart(values['as-job']);
   if (array !== undefined && start.controls !== null)
     return runParts(new SweepProgress(start.controls), values['like-slurm'] === true);
   if (!isJob(start)) return submitFirst(parsed, start);

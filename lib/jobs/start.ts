@@ -103,9 +103,7 @@ export const OWN_VARIABLES: readonly string[] = [ERRORS, WAITING, SUBMITTER];
 export function readStart(asJob?: string): Start {
   const wait = takeWait();
   const submitter = takeSubmitter();
-  const controlled = Number(process.env[CONTROLLED] ?? Number.NaN);
-  setVariables({ [CONTROLLED]: undefined });
-  const controls = Number.isSafeInteger(controlled) && controlled > 0 ? controlled : null;
+  const controls = takeControlled();
   // The variable stays for the processes that are to come before the command.
   const [, times = 0, ranMs = 0] = /^(\d{1,9}):(\d{1,15})$/.exec(process.env[REQUEUED] ?? '') ?? [];
   const { job, order, isPlaced } = asJob === undefined ? NO_JOB : openJob(asJob);
@@ -113,6 +111,13 @@ export function readStart(asJob?: string): Start {
   const own = job === null ? 'first' : isPlaced ? 'placed' : 'part';
   const kind = controls !== null ? 'controller' : wait !== null ? 'woken' : isRequeued ? 'requeued' : own;
   return { kind, job, order, submitter, wait, preemptions: Number(times), ranMs: Number(ranMs), controls };
+}
+
+function takeControlled(): number | null {
+  if (process.env[CONTROLLED] === undefined) return null;
+  const id = Number(process.env[CONTROLLED]);
+  setVariables({ [CONTROLLED]: undefined });
+  return Number.isSafeInteger(id) && id > 0 ? id : null;
 }
 
 const NO_JOB = { job: null, order: undefined, isPlaced: false };
