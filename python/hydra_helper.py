@@ -85,7 +85,7 @@ def describe(override: Any) -> Dict[str, Any]:
         if not start < end:
             raise Refusal(f"interval: {start} must be smaller than {end}")
         return {**found, "interval": {"min": start, "max": end, "isInteger": isinstance(start, int)}}
-    return {**found, "texts": texts_of(override)}
+    return {**found, "texts": texts_of(override), "isRange": override.is_range_sweep()}
 
 
 def mentions_hydra(words: List[str]) -> bool:

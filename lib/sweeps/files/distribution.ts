@@ -10,6 +10,8 @@ export type Distribution =
       readonly values: readonly Value[];
       readonly weights: readonly number[] | null;
     }
+  /** Whole numbers, `step` apart, all equally likely. `step` may be negative. */
+  | { readonly kind: 'range'; readonly first: number; readonly step: number; readonly count: number }
   /** Between both ends, which are included. `log`: the logarithm of the value is uniform; min is positive then. */
   | {
       readonly kind: 'uniform';
@@ -33,6 +35,7 @@ export type Rounding = 'integer' | number | null;
 /** Whether there is a single value. */
 export function isFixed(distribution: Distribution): boolean {
   if (distribution.kind === 'choice') return distribution.values.length === 1;
+  if (distribution.kind === 'range') return distribution.count === 1;
   return distribution.kind === 'normal'
     ? distribution.deviation === 0
     : distribution.min === distribution.max;
@@ -57,6 +60,10 @@ export function valueAt(distribution: Distribution, share: number): Value {
         if (left < 0) return values[at] as Value;
       }
       return values[weights.findLastIndex((weight) => weight > 0)] as Value;
+    }
+    case 'range': {
+      const { first, step, count } = distribution;
+      return first + Math.min(Math.floor(share * count), count - 1) * step;
     }
     case 'uniform': {
       const { log, rounding } = distribution;

@@ -26,6 +26,8 @@ interface Override {
   readonly isSweep: boolean;
   /** Each as Hydra's sweeper writes it. null: there is no `=`. Absent: an interval. */
   readonly texts?: readonly string[] | null;
+  /** Whether the texts are those of a range(). */
+  readonly isRange?: boolean;
   readonly interval?: { readonly min: number; readonly max: number; readonly isInteger: boolean };
 }
 
@@ -75,7 +77,8 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   );
   const parameters: SearchParameter[] = [];
   const textsOf = new Map<string, ReadonlyMap<Value, string>>();
-  for (const { key, name, isSweep, texts, interval } of overrides) {
+  const ranges = new Map<string, SearchParameter['distribution']>();
+  for (const { key, name, isSweep, texts, interval, isRange } of overrides) {
     if (isHydras(name) && !isSweep) continue;
     const textOf = new Map((texts ?? ['']).map((text) => [typedValue(text), text]));
     const distribution: SearchParameter['distribution'] =
@@ -89,6 +92,8 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
             rounding: interval.isInteger ? 'integer' : null,
           };
     parameters.push({ path: [key], name: parameterOf(key), distribution });
+    const range = isRange === true ? rangeOf([...textOf.keys()]) : null;
+    if (range !== null) ranges.set(parameterOf(key), range);
     textsOf.set(key, interval === undefined ? textOf : new Map());
   }
   const fill = (values: Values): string[] =>
@@ -103,7 +108,7 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   const commandOf = (values: Values, place: readonly string[]): TaskCommand => ({
     words: [...words, ...fill(values), ...place],
   });
-  const spaceOf = (name: string, outputDirectory: string, command: SpaceSweep['command']): SpaceSweep => ({
+  const spaceOf = (name: string, outputDirectory: string, command: SpaceSweep['command']) => ({
     ...GRID,
     name,
     location,
@@ -113,12 +118,17 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   });
   return {
     parameters: parameters.map(({ name }) => name),
-    space: (phase, outputDirectory) =>
-      spaceOf(phase, outputDirectory, (values) =>
+    space: (phase, outputDirectory) => ({
+      ...spaceOf(phase, outputDirectory, (values) =>
         commandOf(values, [
           `hydra.run.dir=${quoted(`${outputDirectory}/runs/${taskId(values).slice(0, 14)}`)}`,
         ]),
       ),
+      parameters: parameters.map((each) => ({
+        ...each,
+        distribution: ranges.get(each.name) ?? each.distribution,
+      })),
+    }),
     phase(phase, outputDirectory, known) {
       const grid = gridPhaseOf(spaceOf(phase, outputDirectory, (values) => commandOf(values, [])));
       let first = 0;
@@ -136,6 +146,14 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
       };
     },
   };
+}
+
+/** The values of a range() of whole numbers, for a search. A grid has them in the order that the line says. */
+function rangeOf(values: readonly Value[]): SearchParameter['distribution'] | null {
+  const numbers = values.filter((value) => Number.isSafeInteger(value)) as number[];
+  if (numbers.length < values.length) return null;
+  const [first = 0, second = first + 1] = numbers.sort((a, b) => a - b);
+  return { kind: 'range', first, step: second - first, count: numbers.length };
 }
 
 const DIRECTORY = 'hydra.sweep.dir=';

@@ -174,6 +174,10 @@ function gridValues(distribution: Distribution, refuse: (why: string) => GPUOwne
     if (distribution.weights !== null) throw refuse('a grid has no probabilities; remove them');
     return distribution.values;
   }
+  if (distribution.kind === 'range') {
+    const { first, step, count } = distribution;
+    return Array.from({ length: count }, (_, i) => first + i * step);
+  }
   const { kind, rounding } = distribution;
   const step = rounding === 'integer' ? 1 : rounding;
   if (kind === 'normal' || distribution.log || step === null) {

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { listWords, showValue } from '../../platform/index.ts';
 import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
-import { choiceOf, isFixed, valueAt } from './distribution.ts';
+import { choiceOf, type Distribution, isFixed, valueAt } from './distribution.ts';
 import { type Axis, type Phase, type PhaseSource, taskMakerOf } from './phase.ts';
 import {
   type EarlyStopping,
@@ -186,27 +186,33 @@ export function isKnownAhead(search: Search): boolean {
 function compileSpace(source: PhaseSource): Pick<Search, 'parameters' | 'taskOf'> {
   const { axes } = source;
   const { make, steps } = taskMakerOf(source);
-  const values = axes.map((axis) => (axis.distribution === undefined ? valuesOf(axis) : []));
-  const parameters = axes.map(({ key, distribution }, axis) => ({
-    path: [key],
-    name: key,
-    distribution: distribution ?? { kind: 'choice' as const, values: values[axis] as Value[], weights: null },
+  const parameters = axes.map((axis) => ({
+    path: [axis.key],
+    name: axis.key,
+    distribution: distributionOf(axis),
   }));
   const taskOf = (chosen: ReadonlyMap<string, Value>) =>
     make((axis) => {
-      const { key, distribution } = axes[axis] as Axis;
-      const value = chosen.get(key) as Value;
-      if (distribution !== undefined) return { value };
-      return (steps[axis] as (typeof steps)[0])(choiceOf(values[axis] as Value[], value));
+      const { name, distribution } = parameters[axis] as (typeof parameters)[0];
+      const value = chosen.get(name) as Value;
+      if (distribution.kind !== 'choice') return { value };
+      return (steps[axis] as (typeof steps)[0])(choiceOf(distribution.values, value));
     });
   return { parameters, taskOf };
 }
 
-/** The values of an axis, placeholders unfilled. */
-function valuesOf({ segments }: Axis): Value[] {
-  return segments.flatMap((each) =>
+/** How the values of an axis are distributed, placeholders unfilled. A range alone keeps its order. */
+function distributionOf({ segments, distribution }: Axis): Distribution {
+  if (distribution !== undefined) return distribution;
+  const [only, ...others] = segments;
+  if (only !== undefined && others.length === 0 && 'step' in only) {
+    const { first, step, count } = only;
+    return { kind: 'range', first, step, count };
+  }
+  const values = segments.flatMap((each) =>
     'step' in each ? Array.from({ length: each.count }, (_, i) => each.first + i * each.step) : [each.value],
   );
+  return { kind: 'choice', values, weights: null };
 }
 
 /** Draws per trial before the space counts as exhausted: equal parameters are an equal task. */
@@ -231,7 +237,12 @@ function factorsOf({ parameters }: Pick<Search, 'parameters'>): Phase['factors']
     .filter((each) => !isFixed(each.distribution))
     .map(({ name, distribution }) => ({
       name,
-      count: distribution.kind === 'choice' ? distribution.values.length : null,
+      count:
+        distribution.kind === 'choice'
+          ? distribution.values.length
+          : distribution.kind === 'range'
+            ? distribution.count
+            : null,
     }));
 }
 

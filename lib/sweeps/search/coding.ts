@@ -67,6 +67,10 @@ function choicesOf(distribution: Distribution): readonly Value[] {
 function rangeOf(distribution: Distribution): Omit<Range, 'name'> | null {
   if (distribution.kind === 'choice') return null;
   if (distribution.kind === 'normal') return { kind: 'int', low: 1, high: PARTS - 1, log: false };
+  if (distribution.kind === 'range') {
+    const { low } = scaleOf(distribution);
+    return { kind: 'int', low, high: low + distribution.count - 1, log: false };
+  }
   const { min, max, log, rounding } = distribution;
   if (rounding === null) return { kind: 'float', low: min, high: max, log };
   const step = rounding === 'integer' ? 1 : rounding;
@@ -77,6 +81,10 @@ function rangeOf(distribution: Distribution): Omit<Range, 'name'> | null {
 function decode(distribution: Distribution, code: number): Value {
   if (distribution.kind === 'choice') return distribution.values[code] as Value;
   if (distribution.kind === 'normal') return valueAt(distribution, code / PARTS);
+  if (distribution.kind === 'range') {
+    const { least, unit, low } = scaleOf(distribution);
+    return least + (code - low) * unit;
+  }
   const { rounding } = distribution;
   return typeof rounding === 'number' ? Number((code * rounding).toPrecision(12)) : code;
 }
@@ -90,9 +98,24 @@ function encode(distribution: Distribution, value: Value): number | null {
   const number = value instanceof Literal ? value.data : value;
   if (typeof number !== 'number') return null;
   const { low, high } = rangeOf(distribution) as Range;
-  const code =
-    distribution.kind === 'normal' ? partOf(distribution, number) : unround(distribution.rounding, number);
-  return code >= low && code <= high ? code : null;
+  const code = codeOf(distribution, number);
+  return code >= low && code <= high && (distribution.kind !== 'range' || Number.isInteger(code))
+    ? code
+    : null;
+}
+
+function codeOf(distribution: Exclude<Distribution, { kind: 'choice' }>, number: number): number {
+  if (distribution.kind === 'normal') return partOf(distribution, number);
+  if (distribution.kind === 'uniform') return unround(distribution.rounding, number);
+  const { least, unit, low } = scaleOf(distribution);
+  return low + (number - least) / unit;
+}
+
+/** A sampler counts the values of a range by steps, from `low`: multiples of the step are coded as those of a file are. */
+function scaleOf({ first, step, count }: Extract<Distribution, { kind: 'range' }>) {
+  const unit = Math.abs(step);
+  const least = Math.min(first, first + (count - 1) * step);
+  return { least, unit, low: least % unit === 0 ? least / unit : 0 };
 }
 
 function unround(rounding: Extract<Distribution, { kind: 'uniform' }>['rounding'], number: number): number {

@@ -113,6 +113,21 @@ describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '
     }
   });
 
+  test.each([
+    ['x=range(16,257)', { kind: 'range', first: 16, step: 1, count: 241 }],
+    ['x=shuffle(range(0,101,5))', { kind: 'range', first: 0, step: 5, count: 21 }],
+    ['x=range(0,1,0.5)', { kind: 'choice' }],
+    ['x=1,2,3', { kind: 'choice' }],
+  ])('a search knows the order of its whole numbers: %s', async (override, distribution) => {
+    const { search } = await open({
+      hydra: { command: 'train', overrides: [override] },
+      search: { method: 'tpe', metric: 'loss' },
+    });
+    expect(search?.parameters[0]?.distribution).toMatchObject(distribution);
+    const [task] = [search?.taskOf(new Map([['x', 35]]))];
+    expect(task?.command).toMatchObject({ words: expect.arrayContaining(['x=35']) });
+  });
+
   test('its own hydra.sweep.dir stays', async () => {
     const [words] = wordsOf(await hydra(['hydra.sweep.dir=out', 'x=1']), isPlace);
     expect(words?.filter((word) => word.startsWith('hydra.sweep.dir'))).toEqual(['hydra.sweep.dir=out']);

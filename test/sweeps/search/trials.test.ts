@@ -101,7 +101,7 @@ early_terminate: {type: hyperband, min_iter: 3}`,
   expect(await compared('wandb.yaml')).toMatchObject({
     trials: 3,
     metric: { name: 'acc', goal: 'maximize' },
-    earlyStopping: { kind: 'hyperband', eta: 3 },
+    earlyStopping: { kind: 'wandb', eta: 3 },
   });
 });
 
@@ -162,6 +162,8 @@ const DISTRIBUTIONS: Distribution[] = [
   { kind: 'uniform', min: 0, max: 0.5, log: false, rounding: 0.1 },
   { kind: 'normal', mean: 1, deviation: 2, log: false, rounding: null },
   { kind: 'normal', mean: 0, deviation: 1, log: true, rounding: 0.5 },
+  { kind: 'range', first: 1, step: 7, count: 15 },
+  { kind: 'range', first: 10, step: -5, count: 5 },
   { kind: 'choice', values: ['a', 1, [2, 3], null], weights: null },
   { kind: 'choice', values: ['a'], weights: null },
 ];
@@ -182,6 +184,31 @@ test.each(DISTRIBUTIONS)(
     expect(codeTrial(parameters, { p: 'of another search' })).toBe(null);
   },
 );
+
+test.each([
+  ['width=16..256', '{min: 16, max: 256}'],
+  ['width=256..16..-1', '{min: 16, max: 256}'],
+  ['width=0..100..5', '{min: 0, max: 100, step: 5}'],
+  ['width=-10..10..5', '{min: -10, max: 10, step: 5}'],
+])('a sampler gets whole numbers of the command line as those of a file: %s', async (axis, written) => {
+  const spaceOf = async (source: object) => {
+    const found = await open({ ...source, search: { method: 'tpe', metric: 'loss' } });
+    return (found.search as SeededSearch).parameters;
+  };
+  const file = `command: train {width}\np: {combinations: {width: ${written}}}\n`;
+  const directory = project({ 's.yaml': file });
+  const [inline, ofFile] = [
+    await spaceOf({ grid: [axis], command: ['train', '{width}'] }),
+    await spaceOf({ files: [join(directory, 's.yaml')] }),
+  ];
+  expect(codeSpace(inline)).toEqual(codeSpace(ofFile));
+  const [coded] = codeSpace(inline);
+  expect(coded?.kind).toBe('int');
+  const width = (parameters: typeof inline, code: number) =>
+    decodeTrial(parameters, { width: code }).get('width');
+  for (let code = -1; code < 300; code += 7) expect(width(inline, code)).toBe(width(ofFile, code));
+  expect(codeTrial(inline, { width: 16.5 })).toBe(null);
+});
 
 test('shares of a distribution lie where they belong', () => {
   const normal: Distribution = { kind: 'normal', mean: 0, deviation: 1, log: false, rounding: null };
