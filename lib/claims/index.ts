@@ -64,6 +64,7 @@ export {
   holdingsWhenAsked,
   type IdleWait,
   MAX_NOTE_LENGTH,
+  MAX_REPEATS,
   ownLimit,
   putFirst,
   readBookings,

@@ -11,6 +11,7 @@ import type { BookingEntry } from '../fleet/index.ts';
 import { label } from '../gpus/index.ts';
 import { formatMoment } from '../platform/index.ts';
 import { discover } from '../status/index.ts';
+import { moreTimes } from './book.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
@@ -37,8 +38,8 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
       throw usage('cancel: it is for this machine; leave --hosts out, or run it there');
     rejectOperands(parsed);
     return askFleet('bookings', parsed, 'bookings', ({ host, records }) => {
-      const lines = records.map((entry) =>
-        lineOf(entry, entry.devices.map(({ index }) => index ?? '?').join()),
+      const lines = firsts(records).map(([entry, repeats]) =>
+        lineOf(entry, entry.devices.map(({ index }) => index ?? '?').join(), repeats),
       );
       return `${host}:\n${lines.join('\n') || NOTHING}\n`;
     });
@@ -67,7 +68,14 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
         2,
       ),
     );
-  else print(found.length === 0 ? NOTHING : found.map((each) => paragraph(each, gpus)).join('\n'));
+  else
+    print(
+      found.length === 0
+        ? NOTHING
+        : firsts(found)
+            .map((each) => paragraph(...each, gpus))
+            .join('\n'),
+    );
 }
 
 function gpusOf({ uuids }: StoredBooking, gpus: readonly GPUStatus[]): GPUStatus[] {
@@ -95,19 +103,34 @@ function isInUse({ state, lease, shares }: GPUStatus, user: string): boolean {
   return state === 'busy' || holders.some((holder) => holder.user !== user);
 }
 
-function lineOf({ id, user, group, from, until, note }: BookingEntry, labels: string): string {
+/** The bookings, each with its repeats. */
+function firsts<Each extends { id: number; from: number | string }>(
+  all: readonly Each[],
+): [Each, number[]][] {
+  const ids = [...new Set(all.map(({ id }) => id))];
+  return ids.flatMap((id): [Each, number[]][] => {
+    const [first, ...repeats] = all.filter((each) => each.id === id);
+    return first === undefined ? [] : [[first, repeats.map(({ from }) => new Date(from).getTime())]];
+  });
+}
+
+function lineOf(
+  { id, user, group, from, until, note }: BookingEntry,
+  labels: string,
+  repeats: readonly number[],
+): string {
   const whom = group === null ? user : `${user} and the group ${group}`;
   const [begin, end] = [from, until].map((time) => formatMoment(Date.parse(time)));
-  return `${String(id).padStart(3)}. GPU ${labels} for ${whom}, from ${begin} to ${end}${note === null ? '' : `\n     note: ${note}`}`;
+  return `${String(id).padStart(3)}. GPU ${labels} for ${whom}, from ${begin} to ${end}${moreTimes(repeats)}${note === null ? '' : `\n     note: ${note}`}`;
 }
 
 /** With what is in the way of a booking that has begun. */
-function paragraph(booking: StoredBooking, gpus: readonly GPUStatus[]): string {
+function paragraph(booking: StoredBooking, repeats: readonly number[], gpus: readonly GPUStatus[]): string {
   const { user, uuids, from } = booking;
   const own = gpusOf(booking, gpus);
   const labels =
     own.length < uuids.length ? `${own.map(label).join(',')} (of ${uuids.length})` : own.map(label).join(',');
-  const lines = [lineOf(bookingJSON(booking, gpus), labels)];
+  const lines = [lineOf(bookingJSON(booking, gpus), labels, repeats)];
   if (from <= Date.now())
     for (const gpu of own)
       if (isInUse(gpu, user))
