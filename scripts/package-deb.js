@@ -65,7 +65,7 @@ set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
   systemctl disable --now --quiet ${services.join(' ')} || true
 fi
-find /usr/lib/gpu-owner/python -name __pycache__ -prune -exec rm -rf {} +
+rm -rf /usr/lib/gpu-owner/python/__pycache__ /usr/lib/gpu-owner/python/*/__pycache__ /usr/lib/gpu-owner/python/*/*/__pycache__
 rm -f /usr/lib/gpu-owner/dist/*.cache*
 `;
 
