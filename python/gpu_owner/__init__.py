@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .errors import NoTaskError as NoTaskError
     from .errors import UsageError as UsageError
     from .errors import WaitTimeoutError as WaitTimeoutError
+    from .executor import Executor as Executor
     from .gpus import GPU as GPU
     from .jobs import Job as Job
     from .jobs import submit as submit
@@ -59,12 +60,14 @@ if TYPE_CHECKING:
     from .tasks import report as report
     from .tasks import result as result
     from .tasks import task as task
+    from .worker_thread import WorkerDiedError as WorkerDiedError
 
 __version__ = "0.2.0"
 __all__ = [
     "CUDAInitializedError",
     "Claim",
     "CommandNotFoundError",
+    "Executor",
     "GPU",
     "GPUOwner",
     "GPUOwnerError",
@@ -84,6 +87,7 @@ __all__ = [
     "TensorflowPlaceholder",
     "UsageError",
     "WaitTimeoutError",
+    "WorkerDiedError",
     "claim",
     "claim_gpus",
     "cleanup_stale_locks",
@@ -118,6 +122,7 @@ _MODULES = {
         "CUDAInitializedError CommandNotFoundError GPUOwnerError GPUUnavailableError InstallationError NoDriverError "
         "NoTaskError UsageError WaitTimeoutError"
     ),
+    "executor": "Executor",
     "gpus": "GPU",
     "jobs": "Job submit",
     "machine": "GPUStatus Lease Process status",
@@ -130,6 +135,7 @@ _MODULES = {
         "GPUOwner NvidiasmiError PyCudaPlaceholder PytorchPlaceholder TensorflowPlaceholder claim_gpus get_free_gpus "
         "pytorch_placeholder release_gpus tensorflow_placeholder"
     ),
+    "worker_thread": "WorkerDiedError",
     "tasks": "Task report result task",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -139,12 +139,18 @@ _MEANT = {
         "write devices=…": "device gpu_ids ids device_ids",
         "write cwd=…": "directory chdir workdir",
     },
+    "Executor": {
+        "write gpus=2": "count gpu n num num_gpus ngpus gpu_count n_gpus",
+        "write max_workers=4": "workers n_workers num_workers n_jobs processes max_processes",
+        "write time_limit='4h'": "timeout for_ time limit",
+        "write min_free_memory='20GiB'": "mem min_memory vram free_memory gpu_memory",
+    },
 }
 
 
 def explains_options(function: _Function) -> _Function:
     """A TypeError for an option that there isn't says which one is meant."""
-    name = function.__name__
+    name = function.__qualname__.partition(".")[0]
     known = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
 
     @functools.wraps(function)

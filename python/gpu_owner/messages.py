@@ -12,7 +12,7 @@ from .errors import CLASSES, EXIT_CODES, CommandNotFoundError, GPUOwnerError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Optional, Sequence, TextIO
 
 PREFIX = "gpu-owner: "
 # The command says this of GPUs that CUDA_VISIBLE_DEVICES leaves out, also where this module has set that for `hold`.
@@ -95,6 +95,7 @@ class Messages:
     def __init__(self, hidden: str = "", note: str = "") -> None:
         self._hidden = hidden
         self._note = note  # for the first message about a wait
+        self.is_quiet = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""  # from the beginning of the last message on
         self._shown = 0  # how much of it is shown
@@ -116,6 +117,8 @@ class Messages:
             self._shown = len(self._text)
 
     def _tell(self, text: str) -> None:
+        if self.is_quiet:
+            return
         show(_explain_hidden(text, self._hidden))
         if self._note and text.startswith(f"{PREFIX}waiting"):
             show(self._note)
@@ -127,10 +130,11 @@ class Messages:
         return self._text
 
 
-def show(text: str) -> None:
-    if text and sys.stderr is not None:
+def show(text: str, stream: Optional[TextIO] = None) -> None:
+    stream = stream or sys.stderr
+    if text and stream is not None:
         try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            stream.write(text)
+            stream.flush()
         except (OSError, ValueError):
-            pass  # standard error can't be written
+            pass  # it can't be written

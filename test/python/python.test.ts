@@ -6,11 +6,12 @@ import { expect, test } from 'vitest';
 import { finished, root } from '../support/machine.ts';
 
 const directory = join(root, 'python/tests');
-const [claims, jobs, tasks, originals] = [
+const [claims, jobs, tasks, originals, executors] = [
   'test_gpu_owner',
   'test_jobs',
   'test_tasks',
   'test_originals',
+  'test_executor',
 ] as const;
 
 /** For what hangs, in ms: a class of tests may start Node.js a hundred times. */
@@ -44,7 +45,7 @@ function pythons(): Map<string, string> {
 const [[first, python] = ['', ''], ...others] = pythons();
 
 // The classes mostly wait.
-test.skipIf(python === '').concurrent.each([claims, jobs, tasks, originals].flatMap(classesOf))(
+test.skipIf(python === '').concurrent.each([executors, claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   { timeout: TEST_TIMEOUT_MS },
   (name, module) => check(python, module, [name]),
@@ -57,6 +58,13 @@ test.each(others)('the tests pass with Python %s', { timeout: 4 * TEST_TIMEOUT_M
     path,
     jobs,
     process.env.GPU_OWNER_SOAK ? [] : ['Jobs.test_a_wait_can_end_before_the_job', 'Jobs.test_where_it_runs'],
+  );
+  await check(
+    path,
+    executors,
+    process.env.GPU_OWNER_SOAK
+      ? []
+      : ['Executors.test_ctrl_c_ends_calls', 'Executors.test_errors_come_with_the_traceback_of_the_worker'],
   );
   await check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
   await check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
