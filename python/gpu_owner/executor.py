@@ -47,8 +47,8 @@ class Executor(concurrent.futures.Executor):
             for config, loss in zip(configs, pool.map(train, configs)): ...
 
     gpus: how many GPUs each call has: `cuda:0` and so on. max_workers: how many calls run at a time, at most; by default as many as the
-        machine has GPUs for. A worker keeps its GPUs from call to call. It gives them back when another request waits for them, and
-        when it has had no call for 30 seconds.
+        machine has GPUs for. A worker keeps its GPUs from call to call. The worker gives them back when another request waits for
+        them, and when it has had no call for 30 seconds.
     retries: how often a call is run again whose worker died; otherwise its future raises WorkerDiedError.
     preemptible: use GPUs that would be idle. A call that is interrupted is run again. grace: how long it has to end then.
     idle, time_limit: as for `submit`, for each worker: a call that it ends raises WorkerDiedError.
@@ -122,6 +122,8 @@ class Executor(concurrent.futures.Executor):
         self._output = None if output is None else os.path.abspath(output)
         main: Dict[str, Any] = spawn.get_preparation_data("gpu-owner worker")
         main["authkey"] = bytes(main["authkey"])  # as it refuses to be pickled
+        if not os.path.exists(main.get("init_main_from_path", "/")):
+            del main["init_main_from_path"]  # '<stdin>'
         self._pickler = Pickler("init_main_from_name" in main or "init_main_from_path" in main)
         self._setup = {
             "main": main,
@@ -140,7 +142,7 @@ class Executor(concurrent.futures.Executor):
         _executors.add(self)
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[_T]:
-        """Has `fn(*args, **kwargs)` called in a worker. Its future has the result."""
+        """Has `fn(*args, **kwargs)` called in a worker."""
         name = str(getattr(fn, "__qualname__", fn))
         call = Call(self._pickler.dumps((fn, args, kwargs), f"the call of {name}", fn), name, self._retries)
         with self._changed:

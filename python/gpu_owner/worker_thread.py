@@ -67,7 +67,7 @@ class Worker(threading.Thread):
         self.number = number
         self.call: Optional[Call] = None
         self.process: Optional[subprocess.Popen[bytes]] = None
-        self.pid: Optional[int] = None  # of the process that runs calls, when it is ready
+        self.pid: Optional[int] = None  # the process that runs calls, when it is ready
         self.started: Optional[str] = None
         self.gpus: List[str] = []
         self.code = 0
@@ -171,7 +171,7 @@ class Worker(threading.Thread):
             self.connection.send_bytes(call.data)
             answer = None
         except OSError:
-            pass  # it has ended before
+            pass  # the worker has ended before
         while answer is None or answer == STARTED:
             is_started = is_started or answer == STARTED
             if self.is_terminated:
@@ -234,7 +234,7 @@ class Worker(threading.Thread):
                 self.process.terminate()  # `gpu-owner run` passes it on
             if self.pid is not None and (start_time(self.pid) != self.started or is_signalled and time.monotonic() - asked > _END_S):
                 with contextlib.suppress(OSError):
-                    os.killpg(self.pid, signal.SIGKILL)  # its children, too
+                    os.killpg(self.pid, signal.SIGKILL)  # with its children
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_LOOK_S)
                 break

@@ -74,6 +74,16 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
     expect(await isFree()).toBe(true);
   });
 
+  test('each trial of Optuna has a GPU, in processes of an Executor', async () => {
+    open(2);
+    const { code, stdout, stderr } = await lab.run(line('One GPU per Optuna trial'));
+    expect(code, stderr).toBe(0);
+    expectOneEach(2);
+    expect(lab.trainings()).toHaveLength(20);
+    expect(stdout).toMatch(/^\{'lr': /m);
+    expect(await isFree()).toBe(true);
+  });
+
   test('a killed worker of Optuna gives its GPU to the next', async () => {
     open(2);
     const child = lab.machine.start(lab.words(line('One GPU per Optuna worker')), {
