@@ -322,7 +322,7 @@ export function startJob(
   );
 }
 
-/** `controller`: the program of an array or a sweep, and how many of this process's last arguments follow. It gets this environment. */
+/** `controller`: the program of an array or a sweep, and how many of this process's last arguments follow. The program gets this environment. */
 export function controllerOf(job: MadeJob): { program: readonly string[]; own: number } {
   setVariables({ [CONTROLLED]: String(job.request.id) });
   return { program: ownProgram(...job.request.start), own: userArguments(job) };
