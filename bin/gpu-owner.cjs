@@ -128,8 +128,14 @@ if ! command -v "$gpu_owner_n" >/dev/null; then
   echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19, or 22.3 or newer, in PATH (or GPU_OWNER_NODE=its path). The wheel brings its own: uv tool install gpu-owner, or pipx install gpu-owner" >&2
   exit 127
 fi
-# The program that starts a job as its child, and ends as soon as the job is announced.
-[ "$1" != submit ] || [ -z "$gpu_owner_k" ] || exec "$gpu_owner_k" submit -- "$gpu_owner_n" "$gpu_owner_0" "$@"
+# A job here is a child of this program, which ends as soon as the job is announced. For one on another machine the command
+# hears of Ctrl-C itself.
+if [ "$1" = submit ] && [ -n "$gpu_owner_k" ]; then
+  case " $* " in
+    *' --on '* | *' --on='*) ;;
+    *) exec "$gpu_owner_k" submit -- "$gpu_owner_n" "$gpu_owner_0" "$@" ;;
+  esac
+fi
 exec "$gpu_owner_n" "$gpu_owner_0" "$@"
 exit 126
 */

@@ -223,7 +223,7 @@ async function resubmitMoving(job: MovingJob, onLine: (host: string, line: strin
     throw usage(`${ANY}:${job.id} has not ended: ${found.state}; cancel it first`);
   const giveUpAt = job.giveUpAt === null ? null : Date.now() + job.giveUpAt - job.submitted;
   const again = await submitMoving({ ...job, after: [], hosts: job.asked, giveUpAt });
-  onLine(ANY, String(again.id));
+  if (again !== null) onLine(ANY, String(again.id));
 }
 
 /** Jobs of hosts that a new one is to follow, by their numbers. Jobs that have ended as wanted are left out. */

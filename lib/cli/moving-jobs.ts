@@ -1,4 +1,5 @@
 // Jobs with an address that stays while they move between machines: any:5.
+import type { ChildProcess } from 'node:child_process';
 import { errorCode } from '../errors.ts';
 import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
@@ -30,15 +31,23 @@ function namedJob(name: string): number | null {
   return jobs.ids().findLast((id) => jobs.read(id)?.name === name) ?? null;
 }
 
+/** The mover that this process has started. */
+let started: ChildProcess | null = null;
+
 /** Starts the process that moves this user's jobs, unless there is one. The mover outlives this process and the login. */
 function ensureMover(): void {
-  if (new MovingJobs().mover !== null) return;
+  const jobs = new MovingJobs();
+  jobs.lendAgent();
+  // One that was started a moment ago may not have begun on a busy machine.
+  if (jobs.mover !== null || (started !== null && started.exitCode === null && started.signalCode === null))
+    return;
   const { spawn } = process.getBuiltinModule('node:child_process');
   const words = [...process.execArgv, ...NODE_OPTIONS, process.argv[1] as string, 'mover'];
   const mover = spawn(process.execPath, words, {
     ...{ detached: true, stdio: 'ignore', cwd: '/' },
-    env: { ...process.env, ...MEMORY },
+    env: { ...process.env, ...MEMORY, SSH_AUTH_SOCK: jobs.agent },
   });
+  started = mover;
   mover.on('error', (error) => say(`can't start the process that moves jobs (${errorCode(error)})`)).unref();
 }
 
@@ -97,13 +106,14 @@ export async function cancelMoving({ id }: MovingJob): Promise<Place | null> {
   return settled.at;
 }
 
-/** Says what hinders a job. @returns whether it has settled */
-function tellingNotes(): (job: MovingJob) => boolean {
+/** Says what hinders a job. @returns whether it has settled, or isSo */
+function tellingNotes(isSo: (job: MovingJob) => boolean = () => false): (job: MovingJob) => boolean {
   let told: string | null = null;
-  return ({ id, step, note }) => {
-    if (step !== 'settled' && note !== null && note !== told) say(`${ANY}:${id}: ${note}`);
-    told = note;
-    return step === 'settled';
+  return (job) => {
+    const isOver = job.step === 'settled' || isSo(job);
+    if (!isOver && job.note !== null && job.note !== told) say(`${ANY}:${job.id}: ${job.note}`);
+    told = job.note;
+    return isOver;
   };
 }
 
@@ -124,19 +134,23 @@ export type NewMovingJob = Omit<
   'id' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
 >;
 
-/** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, follows others, or can't start */
-export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
+/**
+ * Submits a job to the host where it is expected to start first.
+ * @returns it, as soon as it stands in a queue, follows others, or can't start; null: the signal came first, and it is cancelled
+ */
+export async function submitMoving(job: NewMovingJob, signal?: AbortSignal): Promise<MovingJob | null> {
   const { name, command, count, words, directory, environment, asked, hosts, after, giveUpAt } = job;
   const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
   const { id } = new MovingJobs().create({
     ...{ name, command, count, words, directory, environment, asked, hosts, after, giveUpAt },
     ...{ ...fresh, left: [], submitted: Date.now() },
   });
-  const queued = await untilMoving(
-    id,
-    (each) => after.length > 0 || each.at !== null || each.step === 'settled',
-  );
-  return queued as MovingJob;
+  const isQueued = ({ at }: MovingJob) => after.length > 0 || at !== null;
+  const queued = await untilMoving(id, tellingNotes(isQueued), signal);
+  if (queued !== null) return queued;
+  new MovingJobs().wish(id, 'cancel');
+  say(`${ANY}:${id} is cancelled`);
+  return null;
 }
 
 /** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */
@@ -153,7 +167,10 @@ export type ListedJob = Omit<Job, 'state'> & {
 
 /** Jobs that still may move, as `jobs` lists them. */
 export function movingJobs(): ListedJob[] {
-  return new MovingJobs().unsettled().map(describe);
+  const jobs = new MovingJobs();
+  const moving = jobs.unsettled();
+  if (moving.length > 0) jobs.lendAgent();
+  return moving.map(describe);
 }
 
 /** The state of a job that has ended without a start. */

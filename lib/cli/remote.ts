@@ -11,6 +11,7 @@ import {
   runOnHost,
   startWhereFree,
   submitOnHost,
+  wantedOf,
 } from '../fleet/index.ts';
 import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
@@ -18,12 +19,15 @@ import { optionsOf } from './command.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
 import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
+import type { NewMovingJob } from './moving-jobs.ts';
 import { type AnyValues, type Parsed, usage } from './options.ts';
 import { isTerminal, print, say, write } from './output.ts';
 import type { RUN_GROUPS, RunRequest, SUBMIT_GROUPS } from './run-request.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
+/** The same where another host's queue will do for the moment, as the job may move later. */
+const PATIENCE_MS = 3_000;
 /** The exit code of a command whose output has no reader any more, as a shell has it. */
 const SIGPIPE = 128 + 13;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
@@ -59,7 +63,11 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
     return null;
   };
   const waitSomewhere = async (possible: Hosts) => {
-    const host = await firstQueue(possible, Number(values.gpus ?? 1), TIMEOUT_MS);
+    const host = await firstQueue(
+      possible,
+      wantedOf(wordsFor('run', parsed, false), Number(values.gpus ?? 1)),
+      TIMEOUT_MS,
+    );
     say(`waits in the queue of ${host.name}`);
     return choose([host], false, values, exitCodes, (only) => startOn(only, true));
   };
@@ -85,11 +93,20 @@ export async function submitOn(list: string, parsed: RunArguments, request: RunR
 }
 
 /** As {@link submitOn}, but returns the exit code. @param environment variables that go with it */
-export async function submitTo(
-  list: string,
-  given: RunArguments,
-  { exitCodes }: RunRequest,
-  environment: Environment,
+export async function submitTo(...request: Submission): Promise<number> {
+  const interrupts = new Interrupts();
+  try {
+    return await submitUnlessInterrupted(interrupts, ...request);
+  } finally {
+    interrupts.release();
+  }
+}
+
+type Submission = [list: string, given: RunArguments, request: RunRequest, environment: Environment];
+
+async function submitUnlessInterrupted(
+  interrupts: Interrupts,
+  ...[list, given, { exitCodes }, environment]: Submission
 ): Promise<number> {
   const { hosts, isAny, directory } = check(list, given);
   const wait = waitOption(given.values, true);
@@ -103,9 +120,16 @@ export async function submitTo(
   const timeoutMs = isAny || wait === null ? TIMEOUTS.grant : TIMEOUT_MS;
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const words = wordsFor('submit', parsed, isAny, host.name);
-    const answer = await submitOnHost(host, words, directory, timeoutMs, environment);
+    const answer = await interrupts.during(`${host.name} to answer`, () =>
+      submitOnHost(host, words, directory, timeoutMs, environment),
+    );
     if (answer.error !== null) return answer;
     const address = `${host.name}:${answer.id}`;
+    if (interrupts.signal.aborted) {
+      const { error } = await commandOnHost(host, ['cancel', '--', String(answer.id)], TIMEOUT_MS);
+      say(error === null ? `${address} is cancelled` : `${address} is submitted: ${error.message}`);
+      interrupts.end();
+    }
     const sent = wordsFor('submit', parsed, false).slice(1);
     noteSentJob(host.name, answer.id, { words: sent, directory, environment });
     print(address, () => say(`the job was submitted: gpu-owner cancel ${address}`));
@@ -113,7 +137,7 @@ export async function submitTo(
   };
   const waitSomewhere = async (possible: Hosts) => {
     const { cancelUntold, submitMoving } = await import('./moving-jobs.ts');
-    const { id, at, note } = await submitMoving({
+    const asked: NewMovingJob = {
       ...{ directory, environment, after, giveUpAt: giveUpAt(wait) },
       name: values.name ?? null,
       command: sanitize(shellWords(parsed.command), MAX_SHOWN),
@@ -121,7 +145,10 @@ export async function submitTo(
       words: wordsFor('submit', parsed, null).slice(1),
       asked: hosts.map(({ name }) => name),
       hosts: possible.map(({ name }) => name),
-    });
+    };
+    const job = await interrupts.during('a queue', () => submitMoving(asked, interrupts.signal));
+    if (job === null) return interrupts.end();
+    const { id, at, note } = job;
     if (at === null && after.length === 0) {
       say(note ?? 'no host can serve it');
       return exitCodes.ERR_INVALID_ARGUMENT;
@@ -130,7 +157,49 @@ export async function submitTo(
     return 0;
   };
   if (after.length > 0) return waitSomewhere(hosts);
-  return choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere);
+  return choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere, PATIENCE_MS);
+}
+
+/** Ctrl-C while a job is being submitted: it is taken back, as its user doesn't have its address. */
+class Interrupts {
+  readonly #abort = new AbortController();
+  #waitsFor: string | null = null;
+  #by: NodeJS.Signals = 'SIGINT';
+
+  readonly #onSignal = (signal: NodeJS.Signals) => {
+    this.release(); // the next one ends this process
+    if (this.#waitsFor === null) endBy(signal);
+    this.#by = signal;
+    say(`waiting for ${this.#waitsFor}, to take the job back; once more ends this at once`);
+    this.#abort.abort();
+  };
+
+  constructor() {
+    process.on('SIGINT', this.#onSignal).on('SIGTERM', this.#onSignal);
+  }
+
+  release(): void {
+    process.off('SIGINT', this.#onSignal).off('SIGTERM', this.#onSignal);
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  /** Does what must not end halfway. @param what is waited for, in words */
+  async during<T>(what: string, submit: () => Promise<T>): Promise<T> {
+    this.#waitsFor = what;
+    try {
+      return await submit();
+    } finally {
+      this.#waitsFor = null;
+    }
+  }
+
+  /** Ends this process as the signal would have. */
+  end(): never {
+    endBy(this.#by);
+  }
 }
 
 /** The jobs that a new one is to follow before it joins a queue, and the other options. @throws ERR_INVALID_ARGUMENT */
@@ -244,6 +313,7 @@ function wordsFor(
  * Starts on the host, or on the first that has enough free GPUs and gives them.
  * @param start returns why it doesn't run there; null: it did
  * @param wait has it wait on these hosts, where none has enough free GPUs now; returns the exit code. null: it doesn't wait
+ * @param patienceMs how long silent hosts are waited for, where another one could serve it later
  */
 async function choose(
   hosts: Hosts,
@@ -252,18 +322,24 @@ async function choose(
   exitCodes: ExitCodes,
   start: (host: Hosts[number]) => Promise<HostRefusal | null>,
   wait: ((possible: Hosts) => Promise<number>) | null = null,
+  patienceMs = TIMEOUT_MS,
 ): Promise<number> {
+  const patience = {
+    ms: patienceMs,
+    onSlow: (names: readonly string[]) => say(`waiting for an answer of ${names.join(', ')}`),
+  };
   const startOnly = async ([host]: [Hosts[number]]) => {
     const refusal = await start(host);
     return refusal && [{ host: host.name, ...refusal }];
   };
   const refusals = isAny
-    ? await startWhereFree(hosts, criteriaOf(values), TIMEOUT_MS, start)
+    ? await startWhereFree(hosts, criteriaOf(values), TIMEOUT_MS, patience, start)
     : await startOnly(hosts as [Hosts[number]]);
   const possible = wait === null || refusals === null || !isAny ? [] : hostsToWaitFor(hosts, refusals);
   if (wait !== null && refusals !== null && possible.length > 0) {
     for (const { host, error } of refusals)
-      if (!possible.some(({ name }) => name === host)) say(`${host} is left out: ${error.message}`);
+      if (error.code === 'ERR_HOST_TIMEOUT') say(`${host} is left out for now: ${error.message}`);
+      else if (!possible.some(({ name }) => name === host)) say(`${host} is left out: ${error.message}`);
     return wait(possible);
   }
   if (refusals === null) return Number(process.exitCode ?? 0);

@@ -1,8 +1,51 @@
 // When a request would start on a machine, as far as its leases and its queue tell.
+import type { GPUStatus } from '../claims/index.ts';
+import { parseDuration, parseSize, userName } from '../platform/index.ts';
 import type { RemoteSnapshot } from './records.ts';
 
 /** The assumed time of a job whose limit isn't known, in ms. */
 const USUAL_MS = 3_600_000;
+/** The assumed time until a preemptible lease has given way, in ms. */
+const GRACE_MS = 10_000;
+
+/** The parts of a request that decide. */
+export interface Wanted {
+  count: number;
+  /** ms; null: no limit */
+  lasts: number | null;
+  isPreemptible: boolean;
+  /** Indexes; null: any GPU. */
+  devices: ReadonlySet<number> | null;
+  minFreeBytes: number;
+}
+
+/** @param words options of `submit` or `run`, as `--name=value` */
+export function wantedOf(words: readonly string[], count: number): Wanted {
+  const end = words.indexOf('--');
+  const options = end < 0 ? words : words.slice(0, end);
+  const given = (name: string) =>
+    options.findLast((word) => word.startsWith(`--${name}=`))?.slice(name.length + 3);
+  const [lasts, memory, devices] = [given('for'), given('min-free-memory'), given('devices')];
+  return {
+    count,
+    lasts: lasts === undefined ? null : parseDuration(lasts, '--for'),
+    isPreemptible: options.includes('--preemptible'),
+    devices: devices === undefined ? null : indexesIn(devices),
+    minFreeBytes: memory === undefined ? 0 : parseSize(memory, '--min-free-memory'),
+  };
+}
+
+/** null: they are named by UUIDs or instances, which only their host knows. */
+function indexesIn(devices: string): Set<number> | null {
+  const parts = devices.split(',').map((part) => /^\s*(\d{1,4})(?:-(\d{1,4}))?\s*$/.exec(part));
+  const indexes = new Set<number>();
+  for (const part of parts) {
+    if (part === null) return null;
+    const [first, last] = [Number(part[1]), Number(part[2] ?? part[1])];
+    for (let index = first; index <= last; index++) indexes.add(index);
+  }
+  return indexes;
+}
 
 /** The parts of a snapshot that decide. */
 export type Load = {
@@ -11,10 +54,40 @@ export type Load = {
   queue: readonly number[];
 };
 
-export function loadOf({ gpus, queue }: Pick<RemoteSnapshot, 'gpus' | 'queue'>): Load {
+/** The GPUs that would do, free or not. */
+export function gpusFor<T extends Pick<GPUStatus, 'index' | 'memory'>>(
+  wanted: Wanted,
+  gpus: readonly T[],
+): T[] {
+  return gpus.filter(
+    ({ index, memory }) =>
+      wanted.devices?.has(index) !== false &&
+      (memory.totalBytes ?? Number.POSITIVE_INFINITY) >= wanted.minFreeBytes,
+  );
+}
+
+/** @param now in ms since 1970, as on that machine; its user is taken to have the same name there */
+export function loadOf(
+  { gpus, queue }: Pick<RemoteSnapshot, 'gpus' | 'queue'>,
+  wanted: Wanted,
+  now: number,
+): Load {
+  const user = userName(process.geteuid?.() ?? 0);
   return {
-    gpus: gpus.map(({ state, lease }) => ({ state, until: Date.parse(lease?.until ?? '') || null })),
-    queue: queue.map(({ count }) => count),
+    gpus: gpusFor(wanted, gpus).map(({ state, lease, booking }) => {
+      const isBooked =
+        booking !== null &&
+        booking.user !== user &&
+        Date.parse(booking.from) - now < (wanted.lasts ?? Number.POSITIVE_INFINITY);
+      if (isBooked && state !== 'unavailable')
+        return { state: 'leased', until: Date.parse(booking.until) || null };
+      if (lease?.preemptible === true && !wanted.isPreemptible) return { state, until: now + GRACE_MS };
+      return { state, until: Date.parse(lease?.until ?? '') || null };
+    }),
+    // Preemptible requests come after all others.
+    queue: queue
+      .filter((each) => wanted.isPreemptible || each.class !== 'preemptible')
+      .map(({ count }) => count),
   };
 }
 
@@ -38,13 +111,13 @@ export function expectedWait({ gpus, queue }: Load, count: number, now: number):
 /** Hosts, the one first where a request is expected to start first. Ties are decided by chance. */
 export function byExpectedWait<T>(
   known: readonly { host: T; snapshot: Pick<RemoteSnapshot, 'gpus' | 'queue'> }[],
-  count: number,
+  wanted: Wanted,
 ): T[] {
   const now = Date.now();
   return known
     .map(({ host, snapshot }) => ({
       host,
-      wait: expectedWait(loadOf(snapshot), count, now),
+      wait: expectedWait(loadOf(snapshot, wanted, now), wanted.count, now),
       chance: Math.random(),
     }))
     .sort((a, b) => a.wait - b.wait || a.chance - b.chance)

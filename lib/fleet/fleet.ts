@@ -125,6 +125,7 @@ export async function watchHosts<Kind extends keyof Records>(
   onAnswer: (answer: HostAnswer<Kind>) => void,
   signal: AbortSignal,
 ): Promise<void> {
+  process.getBuiltinModule('node:events').setMaxListeners(0, signal); // each host listens
   const logins = new Logins();
   const watch = async (host: Host) => {
     for (let retry = MIN_RETRY_MS; !signal.aborted; ) {

@@ -2,7 +2,7 @@
 // and no password passes through here.
 
 export { type Channel, openChannel } from './channel.ts';
-export { expectedWait } from './expected-wait.ts';
+export { expectedWait, wantedOf } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostFailure } from './host-failure.ts';
 export { type FollowJobs, Mover } from './mover.ts';

@@ -4,7 +4,7 @@
 import type { Host } from '../config/index.ts';
 import { type JobElsewhere, type PlaceState, STARTED } from '../jobs/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
-import { byExpectedWait } from './expected-wait.ts';
+import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import { CANCELLED, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
@@ -15,6 +15,8 @@ const FEED_INTERVAL_MS = 1_000;
 const FEED = ['top', '--json', '--no-jobs', `--interval=${FEED_INTERVAL_MS}ms`];
 /** A host that says nothing for so long has failed, for now; what it said is old by then. */
 const QUIET_MS = 10_000;
+/** The first answer of a host is waited for so long, before a job joins the queue of another one. */
+const PATIENCE_MS = 3_000;
 const TIMEOUT_MS = 15_000;
 /** Between two tries with a host that has refused, in ms: each time twice as long. */
 const MIN_PAUSE_MS = 2_000;
@@ -32,8 +34,10 @@ class Feed {
   readonly #abort = new AbortController();
   #snapshot: RemoteSnapshot | null = null;
   #at = 0;
-  /** Whether it hasn't even failed to answer yet. */
-  isNew = true;
+  /** Why it doesn't answer; null: it does, or that isn't known yet. */
+  failure: HostFailure | null = null;
+  #isNew = true;
+  readonly #since = performance.now();
   /** GPUs for jobs that are on their way. */
   reserved = 0;
 
@@ -43,8 +47,9 @@ class Feed {
       'machines',
       FEED,
       QUIET_MS,
-      ({ records }) => {
-        this.isNew = false;
+      ({ records, error }) => {
+        this.#isNew = false;
+        this.failure = error;
         this.#snapshot = records?.at(-1) ?? null;
         this.#at = performance.now();
       },
@@ -55,6 +60,19 @@ class Feed {
   /** The machine as it is; null: it doesn't answer. */
   get snapshot(): RemoteSnapshot | null {
     return performance.now() - this.#at < QUIET_MS ? this.#snapshot : null;
+  }
+
+  /** Whether it hasn't even failed to answer yet. */
+  get isAwaited(): boolean {
+    return this.#isNew && performance.now() - this.#since < PATIENCE_MS;
+  }
+
+  /** The UUIDs of GPUs that are free there, or shared. */
+  get open(): ReadonlySet<string> {
+    const gpus = this.snapshot?.gpus ?? [];
+    return new Set(
+      gpus.filter(({ state }) => state === 'free' || state === 'shared').map(({ uuid }) => uuid),
+    );
   }
 
   end(): void {
@@ -87,8 +105,8 @@ export class Mover {
   readonly #known = new Map<number, MovingJob>();
   #names: ReadonlySet<string> = new Set();
   readonly #busy = new Set<number>();
-  /** When a host may be asked again, for a job. */
-  readonly #pauses = new Map<string, { until: number; ms: number }>();
+  /** When a host may be asked again, for a job; `open`: the GPUs that it had when it refused. */
+  readonly #pauses = new Map<string, { until: number; ms: number; open: ReadonlySet<string> }>();
 
   constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: FollowJobs) {
     this.#jobs = jobs;
@@ -183,7 +201,12 @@ export class Mover {
     if (job.after.length > 0) return this.#followOthers(job);
     const host = this.#bestQueue(job);
     if (host === null) {
-      if (job.hosts.length === 0) this.#settle(job, null, job.note ?? 'no host can serve it');
+      if (job.hosts.length === 0) return this.#settle(job, null, job.note ?? 'no host can serve it');
+      const failures = job.hosts.flatMap((each) => {
+        const failure = this.#feeds.get(each)?.failure;
+        return failure == null ? [] : [`${each}: ${failure.message}`];
+      });
+      if (failures.length === job.hosts.length) this.#note(job, `no host answers: ${failures.join('; ')}`);
       return;
     }
     const next = placeAt(host);
@@ -224,12 +247,12 @@ export class Mover {
   /** The host where it is expected to start first; null: none answers. Ties are decided by chance. */
   #bestQueue(job: MovingJob): string | null {
     const open = job.hosts.filter((host) => !this.#isPaused(job, host));
-    if (open.some((host) => this.#feeds.get(host)?.isNew !== false)) return null;
+    if (open.some((host) => this.#feeds.get(host)?.isAwaited !== false)) return null;
     const known = open.flatMap((host) => {
       const snapshot = this.#feeds.get(host)?.snapshot;
       return snapshot == null ? [] : [{ host, snapshot }];
     });
-    return byExpectedWait(known, job.count)[0] ?? null;
+    return byExpectedWait(known, wantedOf(job.words, job.count))[0] ?? null;
   }
 
   /** Whether a submission that got no answer has arrived. */
@@ -251,7 +274,12 @@ export class Mover {
   /** Looks how it stands in its queue, and for a host that would serve it now. */
   async #look(job: MovingJob): Promise<void> {
     const at = job.at as Place;
-    const snapshot = this.#feeds.get(at.host)?.snapshot ?? null;
+    const feed = this.#feeds.get(at.host);
+    const snapshot = feed?.snapshot ?? null;
+    const silent = `${at.host} doesn't answer: `;
+    if (snapshot === null && feed?.failure != null)
+      return this.#note(job, `${silent}${feed.failure.message}`);
+    if (snapshot !== null && job.note?.startsWith(silent)) return this.#note(job, null);
     // Each user of a host has jobs with these numbers.
     const isWaiting =
       snapshot?.queue.some(({ job: id, uid }) => id !== null && id === at.id && uid === at.uid) === true;
@@ -287,13 +315,19 @@ export class Mover {
 
   /** A host with enough free GPUs; null: there is none. */
   #freeHost(job: MovingJob, present: string): string | null {
+    const wanted = wantedOf(job.words, job.count);
     const mayShare = job.words.some((word) => word.startsWith('--memory='));
+    // A GPU that has come free since is news.
+    const mayAsk = (host: string, feed: Feed) => {
+      const pause = this.#pauses.get(`${job.id} ${host}`);
+      return !this.#isPaused(job, host) || [...feed.open].some((uuid) => pause?.open.has(uuid) === false);
+    };
     const isOpen = (state: string) => state === 'free' || (mayShare && state === 'shared');
     const free = job.hosts.flatMap((host) => {
       const feed = this.#feeds.get(host);
       const snapshot = feed?.snapshot ?? null;
-      if (feed === undefined || snapshot === null || host === present || this.#isPaused(job, host)) return [];
-      const left = snapshot.gpus.filter(({ state }) => isOpen(state)).length - feed.reserved;
+      if (feed === undefined || snapshot === null || host === present || !mayAsk(host, feed)) return [];
+      const left = gpusFor(wanted, snapshot.gpus).filter(({ state }) => isOpen(state)).length - feed.reserved;
       return left >= job.count ? [{ host, left }] : [];
     });
     return free.sort((a, b) => b.left - a.left)[0]?.host ?? null;
@@ -301,7 +335,7 @@ export class Mover {
 
   async #hold(job: MovingJob, host: string): Promise<void> {
     const next = placeAt(host);
-    const holding = this.#write({ ...job, step: 'holding', next });
+    const holding = this.#write({ ...job, step: 'holding', next, note: null });
     const feed = this.#feeds.get(host);
     if (feed !== undefined) feed.reserved += job.count;
     try {
@@ -384,9 +418,10 @@ export class Mover {
 
   #refused(job: MovingJob, host: string, { code, message }: HostFailure): void {
     this.#pause(job, host);
-    const isForGood = NEVER.has(code);
-    const hosts = job.hosts.filter((each) => each !== host);
-    this.#write(isForGood ? { ...job, hosts, note: `${host}: ${message}` } : job);
+    const hosts = NEVER.has(code) ? job.hosts.filter((each) => each !== host) : job.hosts;
+    // Taken GPUs are the usual case.
+    const note = code === 'ERR_GPU_UNAVAILABLE' ? null : `${host}: ${message}`;
+    this.#write({ ...job, hosts, note });
   }
 
   /** Submits the job at a place. */
@@ -420,6 +455,10 @@ export class Mover {
     const ms = isShort
       ? MIN_PAUSE_MS
       : Math.min(2 * (this.#pauses.get(key)?.ms ?? MIN_PAUSE_MS / 2), MAX_PAUSE_MS);
-    this.#pauses.set(key, { until: performance.now() + ms, ms });
+    this.#pauses.set(key, {
+      until: performance.now() + ms,
+      ms,
+      open: this.#feeds.get(what)?.open ?? new Set(),
+    });
   }
 }

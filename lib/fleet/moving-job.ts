@@ -1,6 +1,15 @@
 // Jobs that may move between machines while they wait, as files of the user who has submitted them. The mover alone changes a job's file;
 // others leave wishes beside it. Each file is written before the step that it tells of.
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../errors.ts';
 import { type JobElsewhere, stateDirectory } from '../jobs/index.ts';
@@ -191,6 +200,19 @@ export class MovingJobs {
       const written = statSync(this.#file(id), { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
       if (Date.now() - written > KEPT_MS && this.read(id)?.step !== 'queued') this.remove(id);
     }
+  }
+
+  /** Leads to the ssh-agent of the newest login: that of the login which started the mover may have ended. */
+  get agent(): string {
+    return join(this.path, 'agent');
+  }
+
+  /** Has the mover use the ssh-agent of this login, if that has one. */
+  lendAgent(agent = process.env.SSH_AUTH_SOCK): void {
+    if (agent === undefined || agent === '' || agent === this.agent) return;
+    const draft = `${this.agent}.new.${process.pid}`;
+    symlinkSync(agent, draft);
+    renameSync(draft, this.agent);
   }
 
   /** The process id of the mover; null: there is none. */

@@ -1,6 +1,7 @@
 // The first of several hosts on which enough GPUs are free, or are expected to be.
 import type { Host } from '../config/index.ts';
-import { byExpectedWait } from './expected-wait.ts';
+import { formatDuration } from '../platform/index.ts';
+import { byExpectedWait, type Wanted } from './expected-wait.ts';
 import { askHosts, type HostAnswer } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 
@@ -10,12 +11,17 @@ export interface HostRefusal {
   isCertain: boolean;
 }
 
+/** People are told then what is waited for. */
+const SLOW_MS = 2_000;
+
 type RefusalOfHost = HostRefusal & { host: string };
 
 /**
  * Asks all hosts for free GPUs, and starts a command on the first that has enough of them and gives them.
  * @param criteria options of `gpu-owner find`
  * @param timeoutMs how long a host has to answer
+ * @param patience how long hosts are waited for that say nothing, once another one has said that its GPUs are taken, in ms; `onSlow`
+ * is called with their names after two seconds
  * @param start returns why it doesn't run there; null: it did
  * @returns the refusals, in the order of the answers: the last alone can be uncertain, as no other host is tried after it. null: it ran.
  * Other hosts may still be asked then
@@ -24,10 +30,12 @@ export async function startWhereFree(
   hosts: readonly Host[],
   criteria: readonly string[],
   timeoutMs: number,
+  patience: { ms: number; onSlow: (names: readonly string[]) => void },
   start: (host: Host) => Promise<HostRefusal | null>,
 ): Promise<RefusalOfHost[] | null> {
   const refusals: RefusalOfHost[] = [];
-  for await (const { host, error } of answersAsTheyCome(hosts, criteria, timeoutMs)) {
+  const isBusy = () => refusals.some(({ error }) => error.code === 'ERR_GPU_UNAVAILABLE');
+  for await (const { host, error } of answersAsTheyCome(hosts, criteria, timeoutMs, patience, isBusy)) {
     const refusal =
       error === null
         ? await start(hosts.find(({ name }) => name === host) as Host)
@@ -40,28 +48,54 @@ export async function startWhereFree(
 }
 
 /** The host in whose queue a request is expected to start first; the first one if none says how busy it is. */
-export async function firstQueue(hosts: readonly Host[], count: number, timeoutMs: number): Promise<Host> {
+export async function firstQueue(hosts: readonly Host[], wanted: Wanted, timeoutMs: number): Promise<Host> {
   const answers = await askHosts(hosts, 'machines', ['top', '--json', '--no-jobs'], timeoutMs, () => {});
   const known = hosts.flatMap((host, i) => {
     const snapshot = answers[i]?.records?.[0];
     return snapshot === undefined ? [] : [{ host, snapshot }];
   });
-  return byExpectedWait(known, count)[0] ?? (hosts[0] as Host);
+  return byExpectedWait(known, wanted)[0] ?? (hosts[0] as Host);
 }
 
 async function* answersAsTheyCome(
   hosts: readonly Host[],
   criteria: readonly string[],
   timeoutMs: number,
+  { ms, onSlow }: { ms: number; onSlow: (names: readonly string[]) => void },
+  isBusy: () => boolean,
 ): AsyncGenerator<HostAnswer<'gpus'>> {
   const answers: HostAnswer<'gpus'>[] = [];
-  let onAnswer = () => {};
+  const silent = new Set(hosts.map(({ name }) => name));
+  let wake = () => {};
+  let isLate = false;
   void askHosts(hosts, 'gpus', ['find', '--json', ...criteria], timeoutMs, (answer) => {
-    answers.push(answer);
-    onAnswer();
+    if (silent.delete(answer.host)) answers.push(answer);
+    wake();
   });
-  for (let left = hosts.length; left > 0; left--) {
-    if (answers.length === 0) await new Promise<void>((resolve) => (onAnswer = resolve));
-    yield answers.shift() as HostAnswer<'gpus'>;
+  const slow = setTimeout(() => onSlow([...silent]), SLOW_MS);
+  const late = setTimeout(() => {
+    isLate = true;
+    wake();
+  }, ms);
+  try {
+    for (let left = hosts.length; left > 0; left--) {
+      while (answers.length === 0) {
+        if (isLate && isBusy()) {
+          const message = `no answer within ${formatDuration(ms)}`;
+          for (const host of silent)
+            answers.push({
+              host,
+              version: null,
+              records: null,
+              error: { code: 'ERR_HOST_TIMEOUT', message },
+            });
+          silent.clear();
+        } else await new Promise<void>((resolve) => (wake = resolve));
+      }
+      yield answers.shift() as HostAnswer<'gpus'>;
+    }
+  } finally {
+    clearTimeout(slow);
+    clearTimeout(late);
   }
 }

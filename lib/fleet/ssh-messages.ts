@@ -11,7 +11,7 @@ interface SSHMessage {
   when: 'before' | 'during' | 'after' | 'chatter';
   /** The cause, and what to do. */
   code?: HostErrorCode;
-  explain?: (name: string) => string;
+  explain?: (name: string, errors: string) => string;
 }
 
 const SSH_MESSAGES: readonly SSHMessage[] = [
@@ -25,8 +25,9 @@ const SSH_MESSAGES: readonly SSHMessage[] = [
     pattern: /REMOTE HOST IDENTIFICATION HAS CHANGED|DNS SPOOFING/,
     when: 'before',
     code: 'ERR_HOST_KEY',
-    explain: (name) =>
-      `its host key has changed. Ask its administrator why, then run \`ssh-keygen -R ${name}\``,
+    // The file of keys has the name that ssh connects to, and the port: not an alias of the configuration.
+    explain: (name, errors) =>
+      `its host key has changed. Ask its administrator why, then run \`ssh-keygen -R '${/^Host key for ([\w.:[\]-]+) has changed/m.exec(errors)?.[1] ?? name}'\``,
   },
   {
     pattern: /^Host key verification failed|host key is known for/im,
@@ -118,7 +119,7 @@ export function isOfSSH(errors: string): boolean {
 export function explainSSH(name: string, errors: string): HostFailure | null {
   const found = SSH_MESSAGES.find(({ pattern, code }) => code !== undefined && pattern.test(errors));
   if (found?.code === undefined || found.explain === undefined) return null;
-  return { code: found.code, message: found.explain(name) };
+  return { code: found.code, message: found.explain(name, errors) };
 }
 
 export function isChatter(line: string): boolean {

@@ -1,12 +1,12 @@
 // Jobs of `submit --on any` that wait, and move to a host that is free, over a real ssh.
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { bootId, hostName } from '../../lib/platform/index.ts';
-import { finished, launcher, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
+import { finished, launcher, Machine, NOBODY, output, until, whyNotNobody } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
-import { Hosts, whyNoSSHD } from '../support/sshd.ts';
+import { GPU_OWNER, Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
@@ -35,11 +35,17 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
 
   beforeAll(async () => {
     hosts = await Hosts.start();
-    for (const name of ['a', 'b', 'c']) machines[name] = hosts.add(name, { gpus: name === 'c' ? 1 : 2 });
-    hosts.addName('down', ['Port 1']);
-    env = hosts.env;
     place = join(hosts.viewer.directory, 'project');
     mkdirSync(place);
+    for (const name of ['a', 'b', 'c']) machines[name] = hosts.add(name, { gpus: name === 'c' ? 1 : 2 });
+    hosts.addName('down', ['Port 1']);
+    hosts.addName('silent', ['ProxyCommand sleep 1000']);
+    for (const name of ['by-agent', 'by-agent-too'])
+      machines[name] = hosts.add(name, { config: ['IdentityAgent SSH_AUTH_SOCK'] });
+    hosts.add('slow', {
+      program: `case $1 in submit) touch '${file('slow-asked')}'; sleep 3;; esac\n${GPU_OWNER}`,
+    });
+    env = hosts.env;
   });
   afterEach(async () => {
     for (const pid of mover()) sendSignal(pid, 'SIGTERM');
@@ -92,6 +98,89 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(readFileSync(file('starts'), 'utf8')).toBe('started\nstarted\n');
     await until(() => mover().length === 0);
     expect(readdirSync(place).sort()).toEqual(['a1', 'b1', 'starts']);
+  });
+
+  test('a silent host is named, and left out after three seconds; Ctrl-C takes a job back', async () => {
+    const busy = await submit('--on', 'a', '-n', '2', ...untilFile('silent-a'));
+    const words = ['submit', '--on', 'a,silent', '-n', '2', '--', 'touch', file('never')];
+    const child = hosts.viewer.start([launcher, ...words], { env, cwd: place });
+    const end = finished(child);
+    await output(child, /silent is left out for now/);
+    await until(async () => /any:\d/.test((await run('jobs')).stdout));
+    sendSignal(child.pid as number, 'SIGINT');
+    const { signal, stdout, stderr } = await end;
+    expect({ signal, stdout }).toEqual({ signal: 'SIGINT', stdout: '' });
+    expect(stderr).toMatch(
+      /^gpu-owner: waiting for an answer of silent\ngpu-owner: silent is left out for now: no answer within 3 s\n/,
+    );
+    const taken = /waiting for a queue, to take the job back; .*\ngpu-owner: (any:\d+) is cancelled\n$/.exec(
+      stderr,
+    )?.[1];
+    await until(async () => (await show(taken as string)).state === 'cancelled');
+    const again = await run(...words.slice(0, -2), 'true');
+    expect(again).toMatchObject({ code: 0, stdout: expect.stringMatching(/^any:\d+\n$/) });
+    writeFileSync(file('silent-a'), '');
+    expect((await run('wait', busy, again.stdout.trim())).code).toBe(0);
+    expect(existsSync(file('never'))).toBe(false);
+  });
+
+  test('Ctrl-C while a host submits a job takes that back', async () => {
+    const child = hosts.viewer.start([launcher, 'submit', '--on', 'slow', '--', 'sleep', '1000'], {
+      env,
+      cwd: place,
+    });
+    const end = finished(child);
+    await until(() => existsSync(file('slow-asked')));
+    sendSignal(child.pid as number, 'SIGINT');
+    expect(await end).toMatchObject({
+      ...{ signal: 'SIGINT', stdout: '' },
+      stderr: expect.stringMatching(/waiting for slow to answer, .*\ngpu-owner: slow:1 is cancelled\n$/),
+    });
+    await until(async () => (await show('slow:1')).state === 'cancelled');
+  });
+
+  test('the mover logs in by the agent of the newest login, and says why a job can’t move', async () => {
+    const keys = ['by-agent', 'by-agent-too'].map((name) => {
+      const key = new RegExp(`Host ${name}\\n[^H]*IdentityFile (\\S+)`).exec(
+        readFileSync(hosts.configuration, 'utf8'),
+      )?.[1] as string;
+      renameSync(key, `${key}.private`); // ssh finds the public one beside it
+      return `${key}.private`;
+    });
+    /** An agent, as a login starts one. */
+    const startAgent = async (name: string) => {
+      const path = file(name);
+      const agent = hosts.viewer.start(['ssh-agent', '-D', '-a', path]);
+      await until(() => existsSync(path));
+      const added = await hosts.viewer.run(['ssh-add', ...keys], { env: { ...env, SSH_AUTH_SOCK: path } });
+      expect(added.code).toBe(0);
+      return { agent, login: { ...env, SSH_AUTH_SOCK: path } };
+    };
+    const first = await startAgent('agent-1');
+    const during = (login: typeof env, ...words: string[]) =>
+      hosts.viewer.run([launcher, ...words], { env: login, cwd: place });
+    const named = ['by-agent', 'by-agent-too'];
+    for (const name of named)
+      expect(
+        await during(first.login, 'submit', '--on', name, '-n', '2', ...untilFile(`go-${name}`)),
+      ).toMatchObject({ code: 0 });
+    const submitted = await during(first.login, 'submit', '--on', named.join(), '-n', '2', '--', 'true');
+    expect(submitted).toMatchObject({ code: 0, stderr: '' });
+    const moving = submitted.stdout.trim();
+    await until(async () => / as by-agent/.test((await show(moving)).reason));
+    const at = / as ([a-z-]+):/.exec((await show(moving)).reason)?.[1];
+    first.agent.kill('SIGTERM');
+    await finished(first.agent);
+    writeFileSync(file(`go-${named.find((name) => name !== at)}`), '');
+    await until(async () =>
+      /it asks for a password, or refuses your key.*ssh-add/.test((await show(moving)).reason),
+    );
+    const second = await startAgent('agent-2');
+    expect((await during(second.login, 'jobs')).code).toBe(0);
+    expect((await during(second.login, 'wait', moving)).code).toBe(0);
+    expect(existsSync(file(`go-${at}`))).toBe(false);
+    writeFileSync(file(`go-${at}`), '');
+    second.agent.kill('SIGTERM');
   });
 
   test('run --on any joins the queue where it starts first, and stays there, with input, variables and exit code', async () => {

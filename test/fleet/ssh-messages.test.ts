@@ -72,3 +72,10 @@ test('an exit code of 255 is the command’s where ssh says nothing but that it 
   expect(isOfSSH(chatter)).toBe(false);
   expect(isOfSSH(`${chatter}\nclient_loop: send disconnect: Broken pipe`)).toBe(true);
 });
+
+test('the remedy for a changed key names what the file of keys has, not an alias', () => {
+  const errors =
+    '@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n@@@@\nHost key for [gpu1.example.org]:2222 has changed and you have requested strict checking.\nHost key verification failed.';
+  expect(explainSSH('gpu1', errors)?.message).toContain("`ssh-keygen -R '[gpu1.example.org]:2222'`");
+  expect(explainSSH('gpu1', errors.split('\n').slice(0, 3).join('\n'))?.message).toContain("-R 'gpu1'`");
+});
