@@ -25,7 +25,8 @@ def command_words(command: Optional[Command]) -> List[str]:
     """
     if os.name == "nt":
         raise GPUOwnerError(
-            "GPUs can be claimed on Linux only. On Windows, run the program in WSL 2 (docs/where-it-runs.md); task() and result() work here",
+            "GPUs can be claimed on Linux only. On Windows, run the program in WSL 2 (docs/where-it-runs.md); task() and result() work "
+            "here",
             code="ERR_UNSUPPORTED_PLATFORM",
         )
     given = command if command is not None else os.environ.get("GPU_OWNER_COMMAND") or None
