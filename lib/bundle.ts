@@ -23,7 +23,7 @@ export function runBundle(name: string, directory: string, require: (id: string)
   try {
     const cache = readFileSync(path);
     if (cache.subarray(-HASH_LENGTH).equals(hash)) cachedData = cache.subarray(0, -HASH_LENGTH);
-  } catch {}
+  } catch {} // none was written yet, or it can't be read: the source is compiled
   // The build escapes what isn't ASCII, and Latin-1 is faster to decode than UTF-8.
   const text = source.toString('latin1');
   const script = new Script(`(function (${PARAMETERS}) {${text}\n})`, { filename: file, cachedData });

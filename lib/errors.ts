@@ -86,6 +86,44 @@ export function errorMessage(error: unknown): string {
   return asError(error).message;
 }
 
+/**
+ * Whether the machine or its user has caused an error: the system has refused a call, or it is an error of ours that names its remedy. All
+ * others are mistakes in gpu-owner.
+ */
+export function isFailure(error: unknown): boolean {
+  if (error instanceof GPUOwnerError) return error.code !== 'ERR_INTERNAL';
+  // The code is that of a path which no file can have.
+  return error instanceof Error && ('syscall' in error || errorCode(error) === 'ERR_INVALID_ARG_VALUE');
+}
+
+/** The result of a call; `otherwise` where the call fails. Mistakes in gpu-owner are thrown. */
+export function ifPossible<T, Other = T>(call: () => T, otherwise: Other): T | Other {
+  try {
+    return call();
+  } catch (error) {
+    if (!isFailure(error)) throw error;
+    return otherwise;
+  }
+}
+
+/** As {@link ifPossible}, for `catch` of promises. */
+export function ifFailed<T>(otherwise: T): (error: unknown) => T {
+  return (error) =>
+    ifPossible(() => {
+      throw error;
+    }, otherwise);
+}
+
+/** The content of a file or directory; `otherwise` where there is none. All other failures are thrown. */
+export function ifThere<T, Other = T>(read: () => T, otherwise: Other): T | Other {
+  try {
+    return read();
+  } catch (error) {
+    if (!['ENOENT', 'ENOTDIR'].includes(errorCode(error) ?? '')) throw error;
+    return otherwise;
+  }
+}
+
 /** A thrown error, with the fields that errors of the system have. */
 export function asError(error: unknown): NodeJS.ErrnoException {
   return error instanceof Error ? error : new Error(String(error));

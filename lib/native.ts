@@ -344,7 +344,7 @@ export function native(): Native {
   return load().addon;
 }
 
-/** As {@link native} for what can also be had without; null: there is no addon here that works. */
+/** As {@link native} for what can also be had without; null: there is no addon here that works, whatever is wrong with it. */
 export function nativeOrNull(): Native | null {
   try {
     return native();

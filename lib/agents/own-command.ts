@@ -119,6 +119,6 @@ export function parseOwn(name: string, output: string): unknown {
   try {
     return JSON.parse(output);
   } catch {
-    throw new CommandFailure(`gpu-owner ${name} printed no JSON`);
+    throw new CommandFailure(`gpu-owner ${name} printed no JSON`); // nothing else fails there
   }
 }

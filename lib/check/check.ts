@@ -1,4 +1,5 @@
 import { homedir, userInfo } from 'node:os';
+import { ifPossible } from '../errors.ts';
 import { resetOf } from '../gpus/index.ts';
 import { hostName, sanitize } from '../platform/index.ts';
 
@@ -152,9 +153,6 @@ export function anonymize(text: string, { user, home, host }: Person = thisPerso
 }
 
 function thisPerson(): Person {
-  let user = '';
-  try {
-    user = userInfo().username;
-  } catch {} // no entry in the password database
+  const user = ifPossible(() => userInfo().username, ''); // the password database may have no entry
   return { user, home: homedir(), host: hostName() };
 }

@@ -2,7 +2,7 @@ import { checkConventions } from '../claims/index.ts';
 import { type Configuration, loadConfiguration } from '../config/index.ts';
 import { conventionsInUse } from '../conventions/index.ts';
 import { lastLook } from '../enforce/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { type GPU, selects } from '../gpus/index.ts';
 import {
   findGid,
@@ -91,12 +91,8 @@ function reportNames(report: Report, { limits, urgent, bookings, idle, enforce }
 
 /** Rules for GPUs that this machine doesn't have. */
 export function reportRules(report: Report, gpus: readonly GPU[]): void {
-  let configuration: Configuration;
-  try {
-    configuration = loadConfiguration();
-  } catch {
-    return; // told by checkConfiguration()
-  }
+  const configuration = ifPossible(loadConfiguration, null);
+  if (configuration === null) return; // told by checkConfiguration()
   // A GPU that can't say who it is may be the one that is meant.
   const allKnown = gpus.every(({ uuid }) => uuid !== '');
   for (const { selectors, source } of [...configuration.exclude, ...configuration.devices]) {
@@ -148,9 +144,5 @@ function isOpenToAll(path: string): boolean {
 
 /** A mistake in what says so is another subject's finding. */
 function choice(): 'auto' | readonly string[] {
-  try {
-    return checkConventions(undefined, loadConfiguration(), 'conventions');
-  } catch {
-    return 'auto';
-  }
+  return ifPossible(() => checkConventions(undefined, loadConfiguration(), 'conventions'), 'auto');
 }

@@ -1,7 +1,7 @@
 import { realpathSync } from 'node:fs';
 import { snapshotAfterStartup } from '../claims/index.ts';
 import { driverLibraries } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import {
   cudaVersion,
   type GPU,
@@ -95,9 +95,5 @@ function reportCUDA(report: Report): void {
 
 /** The file behind the links: it has the version in its name. */
 function realPath(path: string): string {
-  try {
-    return realpathSync(path);
-  } catch {
-    return path || 'from an unknown place';
-  }
+  return ifPossible(() => realpathSync(path), path || 'from an unknown place');
 }

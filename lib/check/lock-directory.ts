@@ -2,7 +2,7 @@ import { accessSync, closeSync, constants, openSync, type Stats, statfsSync, sta
 import { dirname } from 'node:path';
 import { chooseLockDirectory, LockDirectory, PREFERRED } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
-import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError, ifPossible } from '../errors.ts';
 import { whichContainer } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
@@ -49,12 +49,9 @@ export function checkLockDirectory(report: Report): void {
 
 /** Where a file of configuration names it. Files that are broken are told elsewhere. */
 function configuredDirectory(): string | undefined {
-  try {
-    // The user's own file has no say in this, and may lie on a disk that hangs.
-    return loadConfiguration({ ...process.env, XDG_CONFIG_HOME: '/nonexistent' }).lockDirectory;
-  } catch {
-    return undefined;
-  }
+  // The user's own file has no say in this, and may lie on a disk that hangs.
+  const env = { ...process.env, XDG_CONFIG_HOME: '/nonexistent' };
+  return ifPossible(() => loadConfiguration(env).lockDirectory, undefined);
 }
 
 function whyThisOne(path: string, configured: string | undefined): string {
@@ -198,12 +195,10 @@ function reportSharing(
 
 /** Only root may look; false where that can't be told. */
 function differsFromInit(path: string, { dev, ino }: Stats): boolean {
-  try {
+  return ifPossible(() => {
     const there = statSync(`/proc/1/root${path}`, { throwIfNoEntry: false });
     return there === undefined || there.dev !== dev || there.ino !== ino;
-  } catch {
-    return false;
-  }
+  }, false);
 }
 
 /** As in Linux; Node.js has no name for it. The file never gets a name, so that nothing can be left behind. */
@@ -211,12 +206,8 @@ const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
 /** Whether locks exclude there, tried on a file without a name: no claim is disturbed. */
 function reportLocking(report: Report, path: string): void {
-  let file: number;
-  try {
-    file = openSync(path, O_TMPFILE | constants.O_RDWR, 0o600);
-  } catch {
-    return; // full, or the file system has no such files
-  }
+  const file = ifPossible(() => openSync(path, O_TMPFILE | constants.O_RDWR, 0o600), null);
+  if (file === null) return; // full, or the file system has no such files
   try {
     const problem = tryLocks(file);
     if (problem === null) {
@@ -237,12 +228,8 @@ function reportLocking(report: Report, path: string): void {
 function tryLocks(file: number): string | null {
   const taken = native().lockTry(file, OFD, EXCLUSIVE, 0, 1);
   if (taken !== 0) return `the kernel refuses them (${systemError(taken)})`;
-  let second: number;
-  try {
-    second = openSync(`/proc/self/fd/${file}`, constants.O_RDWR);
-  } catch {
-    return null; // the lock was granted; /proc is missing
-  }
+  const second = ifPossible(() => openSync(`/proc/self/fd/${file}`, constants.O_RDWR), null);
+  if (second === null) return null; // the lock was granted; /proc is missing
   try {
     const again = native().lockTry(second, OFD, EXCLUSIVE, 0, 1);
     if (again === 0) return 'the same lock is granted twice';

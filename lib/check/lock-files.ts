@@ -7,6 +7,7 @@ import {
   namesCommand,
   readRecord,
 } from '../claims/index.ts';
+import { ifPossible } from '../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import {
   formatMode,
@@ -198,13 +199,10 @@ function* openFilesIn(
   for (const pid of processIds()) {
     for (const number of namesIn(`/proc/${pid}/fd`)) {
       const descriptor = `/proc/${pid}/fd/${number}`;
-      try {
-        // The link of a file that was made without a name never has the right one, but always the directory.
-        const place = dirname(readlinkSync(descriptor));
-        if (directory.all.includes(place) && isHere(pid, place)) yield { descriptor, pid, place };
-      } catch {
-        // closed meanwhile
-      }
+      // The link of a file that was made without a name never has the right one, but always the directory. It may be closed meanwhile.
+      const place = ifPossible(() => dirname(readlinkSync(descriptor)), null);
+      if (place !== null && directory.all.includes(place) && isHere(pid, place))
+        yield { descriptor, pid, place };
     }
   }
 }
@@ -219,15 +217,11 @@ function isHere(pid: number, path: string): boolean {
 
 /** The status of an open file, which a link of /proc leads to. */
 function statBehind(link: string): Stats | null {
-  try {
-    return statSync(link);
-  } catch {
-    return null;
-  }
+  return ifPossible(() => statSync(link), null);
 }
 
 function recordOf(path: string): Record<string, unknown> | null {
-  try {
+  return ifPossible(() => {
     // The program that has it open may have put a FIFO there meanwhile.
     const descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     try {
@@ -235,7 +229,5 @@ function recordOf(path: string): Record<string, unknown> | null {
     } finally {
       closeSync(descriptor);
     }
-  } catch {
-    return null;
-  }
+  }, null);
 }

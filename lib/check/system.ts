@@ -1,23 +1,16 @@
 import { lstatSync, readdirSync, type Stats } from 'node:fs';
+import { ifPossible } from '../errors.ts';
 import { type Mount, readSmallFile } from '../platform/index.ts';
 
 // Files that may not be there, or may not be looked at: to an examination of a machine that is no error.
 
 /** The status of the path itself, even of a symbolic link. */
 export function statOf(path: string): Stats | null {
-  try {
-    return lstatSync(path, { throwIfNoEntry: false }) ?? null;
-  } catch {
-    return null;
-  }
+  return ifPossible(() => lstatSync(path, { throwIfNoEntry: false }) ?? null, null);
 }
 
 export function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory).sort();
-  } catch {
-    return [];
-  }
+  return ifPossible(() => readdirSync(directory).sort(), []);
 }
 
 /** Empty where it can't be read. */

@@ -1,7 +1,7 @@
 // The program that has a CUDA context on claimed GPUs, and what its failures say of the GPUs.
 import { closeSync } from 'node:fs';
 import { driverLibraries } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import {
   CUDA_HANGS,
   cudaCode,
@@ -65,12 +65,8 @@ type Probe = ReturnType<typeof spawnPlaceholder>;
 
 /** @returns null: none can be started */
 function startProbe(gpus: readonly GPU[], all: readonly GPU[]): Probe | null {
-  try {
-    const env = { ...process.env, ...formatVisibleDevices(gpus, 'uuid', all) };
-    return spawnPlaceholder(gpus, ['--seconds', '0'], env);
-  } catch {
-    return null;
-  }
+  const env = { ...process.env, ...formatVisibleDevices(gpus, 'uuid', all) };
+  return ifPossible(() => spawnPlaceholder(gpus, ['--seconds', '0'], env), null);
 }
 
 /** @param until on the monotonic clock @returns why CUDA failed; null: it works */

@@ -1,6 +1,6 @@
 import { fstatSync, writeSync } from 'node:fs';
-import { errorCode } from '../errors.ts';
-import { native, nativeOrNull } from '../native.ts';
+import { errorCode, ifPossible } from '../errors.ts';
+import { nativeOrNull } from '../native.ts';
 import { errorReason } from '../platform/index.ts';
 
 /** As in sysexits.h. */
@@ -58,16 +58,10 @@ export function alignColumns(
 
 /** Where the addon can be loaded it is asked: loading node:tty costs 6 ms, and even /dev/null is a character device. */
 export function isTerminal(descriptor: number): boolean {
-  try {
-    if (!fstatSync(descriptor).isCharacterDevice()) return false;
-  } catch {
-    return false;
-  }
-  try {
-    return native().processIsTerminal(descriptor);
-  } catch {
-    return process.getBuiltinModule('node:tty').isatty(descriptor);
-  }
+  if (!ifPossible(() => fstatSync(descriptor).isCharacterDevice(), false)) return false;
+  return (
+    nativeOrNull()?.processIsTerminal(descriptor) ?? process.getBuiltinModule('node:tty').isatty(descriptor)
+  );
 }
 
 /**

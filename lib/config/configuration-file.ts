@@ -2,7 +2,7 @@
 
 import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
 import type * as YAML from 'yaml';
-import { asError, GPUOwnerError } from '../errors.ts';
+import { asError, GPUOwnerError, ifPossible } from '../errors.ts';
 import {
   closest,
   decode,
@@ -110,12 +110,10 @@ function readText(path: string, kind: Kind, required: boolean): { text: string; 
 }
 
 function canSee(path: string): boolean {
-  try {
+  return ifPossible(() => {
     statSync(path);
     return true;
-  } catch {
-    return false;
-  }
+  }, false);
 }
 
 function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: boolean): void {

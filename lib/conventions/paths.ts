@@ -1,5 +1,6 @@
 import { dirname, resolve } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
+import { ifPossible } from '../errors.ts';
 import { cudaOrder, type GPU } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, isRoot, schema, userName, warnOnce } from '../platform/index.ts';
@@ -26,11 +27,7 @@ export function machinePath(path: string, root = interopRoot()): string {
 
 /** null: it has been removed. */
 export function workingDirectory(): string | null {
-  try {
-    return process.cwd();
-  } catch {
-    return null;
-  }
+  return ifPossible(() => process.cwd(), null);
 }
 
 /** Makes a directory of others where it is missing, with its mode whatever the umask; null: it can't be had. */

@@ -1,7 +1,9 @@
 // The memory of `gpu-owner enforce`, for when it was killed: a file that only root can write.
+
 import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
+import { ifPossible } from '../errors.ts';
 import { bootId, isRoot, schema } from '../platform/index.ts';
 import type { ActionKind, Cases } from './cases.ts';
 
@@ -54,13 +56,9 @@ export function statePath(): string {
 
 /** The state of this boot; where there is none that can be believed, the users are warned anew. */
 export function readState(path = statePath()): State {
-  try {
-    if (!isRoot(statSync(path).uid)) return NOTHING;
-    const state = schema.readAs(STATE, readFileSync(path, 'utf8'));
-    return state === null || state.boot !== bootId() ? NOTHING : state;
-  } catch {
-    return NOTHING;
-  }
+  const text = ifPossible(() => (isRoot(statSync(path).uid) ? readFileSync(path, 'utf8') : null), null);
+  const state = text === null ? null : schema.readAs(STATE, text);
+  return state === null || state.boot !== bootId() ? NOTHING : state;
 }
 
 /** Replaces the file in one step. Others may read how often what was done. */

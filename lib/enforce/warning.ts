@@ -1,7 +1,7 @@
 // Tells a user of what will happen to a process: on the user's terminals, and by the command of the configuration.
 import { closeSync, constants, fstatSync, openSync, readdirSync, writeSync } from 'node:fs';
 import { loadNotificationTargets } from '../config/index.ts';
-import { errorCode } from '../errors.ts';
+import { errorCode, ifPossible, isFailure } from '../errors.ts';
 import { hostName, killGroup } from '../platform/index.ts';
 
 const TERMINALS = '/dev/pts';
@@ -12,20 +12,17 @@ const MAX_TERMINALS = 100;
 export function writeToTerminals(uid: number, text: string, directory = TERMINALS): number {
   let count = 0;
   for (const name of terminalsIn(directory)) {
-    let descriptor: number;
-    try {
-      const flags = constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
-      descriptor = openSync(`${directory}/${name}`, flags);
-    } catch {
-      continue; // the terminal was closed
-    }
+    const flags = constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
+    const descriptor = ifPossible(() => openSync(`${directory}/${name}`, flags), null);
+    if (descriptor === null) continue; // the terminal was closed
     try {
       const status = fstatSync(descriptor);
       if (!status.isCharacterDevice() || status.uid !== uid) continue;
       writeSync(descriptor, `\r\n\u0007*** ${text}\r\n`);
       if (++count >= MAX_TERMINALS) break;
-    } catch {
+    } catch (error) {
       // The user has stopped the output: the terminal takes no more.
+      if (!isFailure(error)) throw error;
     } finally {
       closeSync(descriptor);
     }
@@ -34,11 +31,7 @@ export function writeToTerminals(uid: number, text: string, directory = TERMINAL
 }
 
 function terminalsIn(directory: string): string[] {
-  try {
-    return readdirSync(directory).filter((name) => /^\d+$/.test(name));
-  } catch {
-    return [];
-  }
+  return ifPossible(() => readdirSync(directory).filter((name) => /^\d+$/.test(name)), []);
 }
 
 /** Runs `notifyCommand` of the configuration as the user, and doesn't wait for it. @param onFailure is told why it failed */

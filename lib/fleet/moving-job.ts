@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { errorCode } from '../errors.ts';
+import { errorCode, ifPossible, ifThere } from '../errors.ts';
 import { type JobElsewhere, stateDirectory } from '../jobs/index.ts';
 import { hostName, schema } from '../platform/index.ts';
 import type { Environment } from './request.ts';
@@ -115,11 +115,8 @@ export class MovingJobs {
 
   /** The names of all files. */
   names(): string[] {
-    try {
-      return readdirSync(this.path);
-    } catch {
-      return []; // there are none
-    }
+    // there are none
+    return ifThere(() => readdirSync(this.path), []);
   }
 
   /** In order. */
@@ -132,11 +129,7 @@ export class MovingJobs {
 
   /** null: there is none. */
   read(id: number): MovingJob | null {
-    try {
-      return schema.readAs(schema.jsonOf(JOB), readFileSync(this.#file(id), 'utf8'));
-    } catch {
-      return null;
-    }
+    return ifThere(() => schema.readAs(schema.jsonOf(JOB), readFileSync(this.#file(id), 'utf8')), null);
   }
 
   /** Jobs that may still move. */
@@ -180,11 +173,7 @@ export class MovingJobs {
 
   /** The text of a wish; null: there is none. */
   wished(id: number, wish: Wish): string | null {
-    try {
-      return readFileSync(join(this.path, `${id}.${wish}`), 'utf8');
-    } catch {
-      return null;
-    }
+    return ifThere(() => readFileSync(join(this.path, `${id}.${wish}`), 'utf8'), null);
   }
 
   granted(id: number, wish: Wish): void {
@@ -217,12 +206,8 @@ export class MovingJobs {
 
   /** The process id of the mover; null: there is none. */
   get mover(): number | null {
-    try {
-      const pid = Number(readFileSync(join(this.path, 'mover'), 'utf8'));
-      return pid > 0 && isMover(pid) ? pid : null;
-    } catch {
-      return null;
-    }
+    const pid = Number(ifThere(() => readFileSync(join(this.path, 'mover'), 'utf8'), ''));
+    return pid > 0 && isMover(pid) ? pid : null;
   }
 
   /** Makes this process the mover. Two at a time do no harm: the machines decide where a job starts. @returns whether there is no other */
@@ -231,8 +216,9 @@ export class MovingJobs {
     rmSync(join(this.path, 'mover'), { force: true });
     try {
       writeFileSync(join(this.path, 'mover'), String(process.pid), { mode: 0o600, flag: 'wx' });
-    } catch {
-      return false;
+    } catch (error) {
+      if (errorCode(error) === 'EEXIST') return false;
+      throw error;
     }
     return true;
   }
@@ -243,19 +229,11 @@ export class MovingJobs {
 }
 
 function isThere(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
+  return ifPossible(() => process.kill(pid, 0), false);
 }
 
 function isMover(pid: number): boolean {
   if (!isThere(pid)) return false;
-  try {
-    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes('mover');
-  } catch {
-    return true; // there is no /proc
-  }
+  // there is no /proc
+  return ifPossible(() => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes('mover'), true);
 }

@@ -447,7 +447,7 @@ export function parseRecords<Kind extends keyof Records>(kind: Kind, json: strin
   try {
     value = JSON.parse(json);
   } catch {
-    return 'it is not JSON';
+    return 'it is not JSON'; // nothing else fails there
   }
   try {
     return CHECKS[kind](value, kind) as Records[Kind][];

@@ -4,7 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import type { Host } from '../config/index.ts';
-import { errorMessage } from '../errors.ts';
+import { errorMessage, ifPossible } from '../errors.ts';
 import { formatDuration, sanitize, shellWords } from '../platform/index.ts';
 import {
   brokenConnection,
@@ -163,11 +163,8 @@ function uncertain({ name }: Host, code: HostErrorCode, why: string): RemoteEnd 
 }
 
 function readLog(path: string): string {
-  try {
-    return readFileSync(path, 'utf8').slice(-MAX_LOG_LENGTH);
-  } catch {
-    return ''; // ssh hasn't even begun
-  }
+  // ssh hasn't even begun
+  return ifPossible(() => readFileSync(path, 'utf8').slice(-MAX_LOG_LENGTH), '');
 }
 
 let isFed = false;

@@ -1,7 +1,9 @@
 // Jobs that this user has submitted to other machines, as files: to submit one once more elsewhere needs no word of the first machine, which
 // could name any command.
+
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { ifPossible, ifThere } from '../errors.ts';
 import { stateDirectory } from '../jobs/index.ts';
 import { removeOlder, schema } from '../platform/index.ts';
 import { MovingJobs } from './moving-job.ts';
@@ -28,28 +30,25 @@ const fileOf = (host: string, id: number) => join(placeOfAll(), `${encodeURIComp
 
 /** Keeps what was submitted, for a month. Where that fails, the job itself goes on. */
 export function noteSentJob(host: string, id: number, job: SentJob): void {
-  try {
+  // The home may not be writable, and the disk may be full.
+  ifPossible(() => {
     const place = placeOfAll();
     mkdirSync(place, { recursive: true, mode: 0o700 });
     removeOlder(place, KEPT_MS);
     rmSync(fileOf(host, id), { force: true });
     writeFileSync(fileOf(host, id), JSON.stringify(job), { mode: 0o600, flag: 'wx' });
-  } catch {
-    // A home that can't be written, or a full disk.
-  }
+  }, undefined);
 }
 
 /** A job of a host, as it was submitted to it from here; null: it was not, or that is forgotten. */
 export function sentJob(host: string, id: number): SentJob | null {
-  try {
-    return schema.readAs(schema.jsonOf(SENT), readFileSync(fileOf(host, id), 'utf8'));
-  } catch {
-    const jobs = new MovingJobs();
-    const isIt = (each: number) => {
-      const at = jobs.read(each)?.at;
-      return at?.host === host && at.id === id;
-    };
-    const found = jobs.ids().findLast(isIt);
-    return found === undefined ? null : jobs.read(found);
-  }
+  const text = ifThere(() => readFileSync(fileOf(host, id), 'utf8'), null);
+  if (text !== null) return schema.readAs(schema.jsonOf(SENT), text);
+  const jobs = new MovingJobs();
+  const isIt = (each: number) => {
+    const at = jobs.read(each)?.at;
+    return at?.host === host && at.id === id;
+  };
+  const found = jobs.ids().findLast(isIt);
+  return found === undefined ? null : jobs.read(found);
 }

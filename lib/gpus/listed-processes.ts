@@ -1,5 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
+import { ifPossible } from '../errors.ts';
 import {
   describeProcess,
   type ProcessDescription,
@@ -47,13 +48,10 @@ function usesDriver(pid: number, proc: string): boolean | null {
 
 /** Looks no further than the first one: there may be a million. null: it can't be read */
 function hasOpened(directory: string, isWanted: (path: string) => boolean): boolean | null {
-  try {
-    return readdirSync(directory).some((descriptor) =>
-      isWanted(readLink(`${directory}/${descriptor}`) ?? ''),
-    );
-  } catch {
-    return null;
-  }
+  return ifPossible(
+    () => readdirSync(directory).some((descriptor) => isWanted(readLink(`${directory}/${descriptor}`) ?? '')),
+    null,
+  );
 }
 
 /** The files that a process has mapped; null: they can't be read. The mappings of a thread that has ended are empty. */

@@ -2,7 +2,7 @@
 // GPUs, starts the next ones when one begins or ends. docs/decisions/042-background-jobs.md
 import { type FSWatcher, watch } from 'node:fs';
 import { join } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { invalidArgument, listWords, now, pause, showValue } from '../platform/index.ts';
 import { cancelJob, noteCancellation, waitForJobs } from './job-control.ts';
 import type { JobPart, JobRequest } from './job-record.ts';
@@ -58,11 +58,7 @@ export function formatArray(ids: readonly number[], atOnce: number | null): stri
 
 /** The parts of a job. null: it is no array, or its file has been changed. */
 export function arrayOf({ array }: Pick<JobRequest, 'array'>): JobArray | null {
-  try {
-    return array === undefined ? null : parseArray(array);
-  } catch {
-    return null;
-  }
+  return ifPossible(() => (array === undefined ? null : parseArray(array)), null);
 }
 
 /** The part that a word means, such as 17_3; null: the word means a job. @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
@@ -311,12 +307,10 @@ export class ArrayRun {
 
   /** null: its file can't be watched */
   #watch(id: number): FSWatcher | null {
-    try {
+    return ifPossible(() => {
       const watcher = watch(join(this.#store.directoryOf(id), 'job'), () => this.#wake());
       return watcher.on('error', () => watcher.close());
-    } catch {
-      return null;
-    }
+    }, null);
   }
 
   /** Resolves when the file of a part has changed, or the time is up. */

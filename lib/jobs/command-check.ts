@@ -2,7 +2,7 @@
 import { accessSync, closeSync, constants, openSync, readdirSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, resolve } from 'node:path';
 import { simulatedVariables } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { closest, sanitize, shellWords, showValue, warnOnce } from '../platform/index.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
@@ -123,20 +123,15 @@ function firstLine(path: string): string | null {
 
 /** The first bytes of a file, as Latin-1; null: this user may not read it. */
 function beginningOf(path: string, bytes: number): string | null {
-  let file: number;
-  try {
-    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  } catch {
-    return null;
-  }
-  try {
-    const buffer = Buffer.alloc(bytes);
-    return buffer.toString('latin1', 0, readSync(file, buffer, 0, bytes, 0));
-  } catch {
-    return null;
-  } finally {
-    closeSync(file);
-  }
+  return ifPossible(() => {
+    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const buffer = Buffer.alloc(bytes);
+      return buffer.toString('latin1', 0, readSync(file, buffer, 0, bytes, 0));
+    } finally {
+      closeSync(file);
+    }
+  }, null);
 }
 
 const BUILTINS = new Set(
@@ -221,11 +216,7 @@ function searchPath(): string[] {
 }
 
 function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory);
-  } catch {
-    return [];
-  }
+  return ifPossible(() => readdirSync(directory), []);
 }
 
 function isFile(path: string): boolean {
@@ -237,18 +228,12 @@ function isDirectory(path: string): boolean {
 }
 
 function stat(path: string) {
-  try {
-    return statSync(path);
-  } catch {
-    return null;
-  }
+  return ifPossible(() => statSync(path), null);
 }
 
 function isExecutable(path: string): boolean {
-  try {
+  return ifPossible(() => {
     accessSync(path, constants.X_OK);
     return true;
-  } catch {
-    return false;
-  }
+  }, false);
 }

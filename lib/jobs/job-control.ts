@@ -1,5 +1,7 @@
 // Waiting for jobs, and ending them. Only processes are signalled that have the job's own byte locked.
+
 import { closeSync } from 'node:fs';
+import { ifPossible } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { now, ownersOf, timerMs } from '../platform/index.ts';
 import {
@@ -55,11 +57,10 @@ export async function cancelJob(
 
 /** Where its file can't be written to any longer, it ends all the same. */
 export function noteCancellation(store: JobStore, id: number, cancellation: JobCancellation): void {
-  try {
-    const file = store.openFile(id);
-    writeBlock(file, 'cancellation', cancellation);
-    closeSync(file);
-  } catch {}
+  const file = ifPossible(() => store.openFile(id), null);
+  if (file === null) return;
+  writeBlock(file, 'cancellation', cancellation);
+  closeSync(file);
 }
 
 function signalAll(job: StoredJob, isLast: boolean, grace: number): void {

@@ -1,6 +1,8 @@
 // The file of a background job: blocks that are written in place, and the request. docs/decisions/042-background-jobs.md
+
 import { fstatSync, readSync, writeSync } from 'node:fs';
 import { CLASSES, type RequestClass } from '../claims/index.ts';
+import { ifPossible } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { schema, statusBehind, textBlock } from '../platform/index.ts';
 
@@ -139,13 +141,9 @@ let buffer: Buffer | null = null;
 export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJob | null {
   buffer ??= Buffer.alloc(MAX_FILE_BYTES);
   const bytes = buffer;
-  let length = 0;
-  try {
-    if (!fstatSync(file).isFile()) return null;
-    length = readSync(file, bytes, 0, MAX_FILE_BYTES, 0);
-  } catch {
-    return null;
-  }
+  const read = () => (fstatSync(file).isFile() ? readSync(file, bytes, 0, MAX_FILE_BYTES, 0) : null);
+  const length = ifPossible(read, null);
+  if (length === null) return null;
   const part = <T>({ offset, size }: { offset: number; size: number }, check: schema.Check<T>) =>
     parse(bytes.subarray(offset, Math.min(offset + size, length)), check);
   const end = part(BLOCKS.end, END);
@@ -169,12 +167,10 @@ export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: ob
     if (shorter === null) return false;
     left = shorter;
   }
-  try {
+  return ifPossible(() => {
     writeSync(file, textBlock(text, size), 0, size, offset);
     return true;
-  } catch {
-    return false;
-  }
+  }, false);
 }
 
 /** Names a GPU less, or says a reason in fewer words; null: that is nothing any more. The rest stays whole. */

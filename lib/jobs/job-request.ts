@@ -2,7 +2,7 @@
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { LockDirectory, ownLimit, queueUp, type Slot } from '../claims/index.ts';
-import { errorCode } from '../errors.ts';
+import { errorCode, ifPossible } from '../errors.ts';
 import {
   errorReason,
   formatMoment,
@@ -148,12 +148,7 @@ export function refuseInsideJob(): never {
 }
 
 export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryBytes'> {
-  let directory = '';
-  try {
-    directory = process.cwd();
-  } catch {
-    // The directory was removed.
-  }
+  const directory = ifPossible(() => process.cwd(), ''); // it may have been removed
   if (!schema.isAbsolutePath(directory))
     throw invalidArgument('the current directory is not known: cd to another one');
   const bytes = readlinkSync('/proc/self/cwd', 'buffer');
@@ -176,9 +171,12 @@ export function outputPath(given: string, directory: string): string {
     );
   refuseSpecialFile(path);
   const isThere = existsSync(path);
-  try {
-    accessSync(isThere ? path : parent, isThere ? constants.W_OK : constants.W_OK | constants.X_OK);
-  } catch {
+  const needed = isThere ? constants.W_OK : constants.W_OK | constants.X_OK;
+  const mayWrite = () => {
+    accessSync(isThere ? path : parent, needed);
+    return true;
+  };
+  if (!ifPossible(mayWrite, false)) {
     throw invalidArgument(
       `--output: you may not write ${isThere ? 'to' : 'in'} ${showValue(isThere ? path : parent)}`,
     );
@@ -194,11 +192,7 @@ function refuseSpecialFile(path: string): void {
 }
 
 function isDirectory(path: string): boolean {
-  try {
-    return statSync(path).isDirectory();
-  } catch {
-    return false;
-  }
+  return ifPossible(() => statSync(path).isDirectory(), false);
 }
 
 /** The user's arguments as bytes, each ended by a NUL: JavaScript's strings can't carry what isn't UTF-8. */

@@ -18,7 +18,7 @@ import {
 import { dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine, simulationDirectory } from '../config/index.ts';
-import { errorCode, GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError, ifPossible } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
   errorReason,
@@ -139,13 +139,10 @@ export class JobStore {
 
   /** @param since in ms since 1970: of jobs that ended before, no more than that is read @returns null: there is none, it is being made, or it ended before */
   read(id: number, since?: number): StoredJob | null {
-    let file: number;
-    try {
-      const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
-      file = openSync(join(this.directoryOf(id), FILE), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    } catch {
-      return null;
-    }
+    const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
+    const path = join(this.directoryOf(id), FILE);
+    const file = ifPossible(() => openSync(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK), null);
+    if (file === null) return null;
     try {
       const job = readJob(file, since);
       return job?.request.id === id ? job : null;
@@ -406,25 +403,13 @@ function openLockFile(locks: LockDirectory): {
 }
 
 function sizeOf(path: string): number {
-  try {
-    return (statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
-  } catch {
-    return 0;
-  }
+  return ifPossible(() => (statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512, 0);
 }
 
 function ownerOf(path: string): number | null {
-  try {
-    return statSync(path).uid;
-  } catch {
-    return null;
-  }
+  return ifPossible(() => statSync(path).uid, null);
 }
 
 function mtimeOf(path: string): number | null {
-  try {
-    return statSync(path).mtimeMs;
-  } catch {
-    return null;
-  }
+  return ifPossible(() => statSync(path).mtimeMs, null);
 }

@@ -1,5 +1,7 @@
 // The fate of a user's processes at the last logout: logind may end them all (KillUserProcesses).
+
 import { readdirSync } from 'node:fs';
+import { ifPossible } from '../errors.ts';
 import { isMissing, readSmallFile, userName, warn } from '../platform/index.ts';
 
 /** Where logind reads from; what comes later counts more. */
@@ -60,11 +62,7 @@ function readSettings(): Map<string, string> {
 }
 
 function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory);
-  } catch {
-    return [];
-  }
+  return ifPossible(() => readdirSync(directory), []);
 }
 
 function isTrue(value = ''): boolean {

@@ -3,7 +3,7 @@
 // docs/decisions/058-moving-jobs.md
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { errorCode, GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError, ifThere } from '../errors.ts';
 import { bootId, pause, removeOlder, TIMEOUTS } from '../platform/index.ts';
 import { cancelJob } from './job-control.ts';
 import { isAlive, type StoredJob } from './job-record.ts';
@@ -130,11 +130,7 @@ function decide(store: JobStore, key: string, word: string): string {
 }
 
 function readDecision(store: JobStore, key: string): string | null {
-  try {
-    return readFileSync(join(directoryOf(store), key), 'utf8');
-  } catch {
-    return null;
-  }
+  return ifThere(() => readFileSync(join(directoryOf(store), key), 'utf8'), null);
 }
 
 /** Removes words that are older. @param age in ms */

@@ -4,7 +4,7 @@
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
-import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError, ifPossible } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
@@ -325,20 +325,14 @@ function markOf(store: JobStore, id: number, event: JobEvent): string {
 
 /** @returns false: another process does, or has */
 function begin(store: JobStore, id: number, event: JobEvent): boolean {
-  try {
-    closeSync(openSync(markOf(store, id, event), 'wx', FOR_OWNER));
-    return true;
-  } catch {
-    return false;
-  }
+  const mark = ifPossible(() => openSync(markOf(store, id, event), 'wx', FOR_OWNER), null);
+  if (mark !== null) closeSync(mark);
+  return mark !== null;
 }
 
 function finish(store: JobStore, id: number, event: JobEvent): void {
-  try {
-    writeFileSync(markOf(store, id, event), 'told\n', { flag: 'r+' });
-  } catch {
-    // The job was removed, or the disk is full.
-  }
+  // The job may have been removed, or the disk may be full.
+  ifPossible(() => writeFileSync(markOf(store, id, event), 'told\n', { flag: 'r+' }), undefined);
 }
 
 /** The end is told after the start. */
@@ -350,9 +344,7 @@ async function untilStartedTold(store: JobStore, id: number, ms: number): Promis
 }
 
 function log(store: JobStore, id: number, text: string): void {
-  try {
-    appendFileSync(join(store.directoryOf(id), LOG), `${isoTime(Date.now())} ${text}\n`, { mode: FOR_OWNER });
-  } catch {
-    // The log isn't needed.
-  }
+  const line = `${isoTime(Date.now())} ${text}\n`;
+  // The log isn't needed.
+  ifPossible(() => appendFileSync(join(store.directoryOf(id), LOG), line, { mode: FOR_OWNER }), undefined);
 }

@@ -1,5 +1,6 @@
 import { closeSync, writeSync } from 'node:fs';
 import { failureIn, placeholderError, type Settings, spawnPlaceholder } from '../claims/index.ts';
+import { ifPossible } from '../errors.ts';
 import { type GPU, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, TIMEOUTS, warnOnce } from '../platform/index.ts';
@@ -122,13 +123,9 @@ export class PlaceholderProcess {
       this.end();
       return false;
     }
-    try {
-      writeSync(this.input, word);
-      return true;
-    } catch {
-      this.end(); // the process is about to end
-      return false;
-    }
+    const isTold = ifPossible(() => writeSync(this.input, word) > 0, false);
+    if (!isTold) this.end(); // the process is about to end
+    return isTold;
   }
 
   end(): void {

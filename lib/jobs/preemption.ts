@@ -1,4 +1,5 @@
 // Preemptible commands give their GPUs back to requests that need them. See docs/decisions/052-preemption.md.
+
 import { type FSWatcher, watch } from 'node:fs';
 import {
   type Claim,
@@ -8,6 +9,7 @@ import {
   WAIT_QUEUE_FILE,
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
+import { ifPossible } from '../errors.ts';
 import { formatDuration, invalidArgument, parseDuration, pathIn } from '../platform/index.ts';
 import { signalNumber } from './time-limit.ts';
 
@@ -53,12 +55,9 @@ export function watchPreemption(claim: Claim, callback: () => void): () => void 
   const poll = () => {
     timer ??= setInterval(look, POLL_MS).unref();
   };
-  try {
-    const path = pathIn(claim.directory.path, PREEMPTION_NOTICE);
-    watcher = watch(path, { persistent: false }, look).on('error', poll);
-  } catch {
-    poll();
-  }
+  const path = pathIn(claim.directory.path, PREEMPTION_NOTICE);
+  watcher = ifPossible(() => watch(path, { persistent: false }, look).on('error', poll), undefined);
+  if (watcher === undefined) poll();
   const first = setImmediate(look);
   return () => {
     clearImmediate(first);

@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { ifPossible } from '../errors.ts';
 import { native } from '../native.ts';
 import { now, processIds, readProcessStat, warnOnce } from '../platform/index.ts';
 
@@ -87,9 +88,8 @@ export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<vo
   for (let pause = 1; ; pause = Math.min(2 * pause, 100)) {
     const orphans = children().filter((pid) => !own.has(pid) && !isKeeper(pid) && !isInOurSession(pid));
     const left = orphans.filter((pid) => {
-      try {
-        process.kill(pid, 'SIGKILL');
-      } catch {} // it has another user's rights now, or is gone
+      // It may have another user's rights now, or be gone.
+      ifPossible(() => process.kill(pid, 'SIGKILL'), false);
       return !native().processCollect(pid);
     });
     // Killed processes leave their own children to us.
@@ -106,17 +106,11 @@ function sleep(milliseconds: number, matters = true): Promise<void> {
 }
 
 function children(): number[] {
-  const pids: number[] = [];
-  try {
-    for (const thread of readdirSync('/proc/self/task')) {
-      const text = readFileSync(`/proc/self/task/${thread}/children`, 'latin1');
-      pids.push(...text.split(' ').filter(Boolean).map(Number));
-    }
-    return pids;
-  } catch {
-    // Kernels without these lists, or a thread that has just ended.
-    return processIds().filter((pid) => readProcessStat(pid)?.parent === process.pid);
-  }
+  const childrenOf = (thread: string) =>
+    readFileSync(`/proc/self/task/${thread}/children`, 'latin1').split(' ').filter(Boolean).map(Number);
+  // Kernels may lack these lists, and a thread may have just ended.
+  const listed = ifPossible(() => readdirSync('/proc/self/task').flatMap(childrenOf), null);
+  return listed ?? processIds().filter((pid) => readProcessStat(pid)?.parent === process.pid);
 }
 
 function isInOurSession(pid: number): boolean {

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
+import { ifPossible } from '../errors.ts';
 import { packageRoot } from '../native.ts';
 import { prepend, warn } from '../platform/index.ts';
 
@@ -33,9 +34,6 @@ export function warnWithoutStandIns(words: readonly string[]): void {
 }
 
 function textOf(file = ''): string {
-  try {
-    return readFileSync(file, 'utf8').slice(0, MAX_SCRIPT_BYTES);
-  } catch {
-    return ''; // Python says so itself
-  }
+  // Python says so itself
+  return ifPossible(() => readFileSync(file, 'utf8').slice(0, MAX_SCRIPT_BYTES), '');
 }

@@ -4,7 +4,7 @@
 import { closeSync, existsSync, fstatSync, readFileSync, writeSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
 import {
   invalidArgument,
@@ -391,11 +391,7 @@ export function belowSubmitter(start: Start): Start {
 export function leaveSubmitter({ submitter }: Start): void {
   setVariables({ [ERRORS]: undefined });
   if (submitter === null) return;
-  try {
-    writeSync(submitter, '\n');
-  } catch {
-    // The submitter was killed.
-  }
+  ifPossible(() => writeSync(submitter, '\n'), 0); // it may have been killed
   closeSync(submitter);
 }
 

@@ -2,7 +2,7 @@ import { readlinkSync, writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { simulatedVariables } from '../config/index.ts';
-import { errorCode } from '../errors.ts';
+import { errorCode, ifPossible } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile, nativeProgram } from '../native.ts';
 import { schema, systemError, warnOnce } from '../platform/index.ts';
@@ -236,18 +236,13 @@ function isKeeper(pid: number): boolean {
   if (known.includes(pid)) return true;
   if (!known.includes(null)) return false;
   // The keeper of one of them isn't known yet.
-  try {
-    // Deleted: the package was upgraded since.
-    return /\/gpu-owner-keeper(?: \(deleted\))?$/.test(readlinkSync(`/proc/${pid}/exe`));
-  } catch {
-    return false;
-  }
+  const program = ifPossible(() => readlinkSync(`/proc/${pid}/exe`), '');
+  // Deleted: the package was upgraded since.
+  return /\/gpu-owner-keeper(?: \(deleted\))?$/.test(program);
 }
 
 function signal(pid: number, name: NodeJS.Signals): void {
-  try {
-    process.kill(pid, name);
-  } catch {} // the process has ended
+  ifPossible(() => process.kill(pid, name), false); // it may have ended
 }
 
 const SIGNALS = new Map<number, string>(

@@ -1,6 +1,8 @@
 // A sweep in the background: its job has no GPUs, and its controller says how far it is.
+
 import { closeSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { isFailure } from '../errors.ts';
 import { readSmallFile, schema } from '../platform/index.ts';
 import { type JobProgress, writeBlock } from './job-record.ts';
 import { JobStore } from './job-store.ts';
@@ -58,7 +60,9 @@ export class SweepProgress {
       if (writeBlock(file, 'progress', { ...progress, done, total } satisfies JobProgress))
         this.#noted = noted;
       closeSync(file);
-    } catch {}
+    } catch (error) {
+      if (!isFailure(error)) throw error;
+    }
   }
 }
 

@@ -13,27 +13,19 @@ import {
   statSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
-import { asError, errorCode } from '../errors.ts';
+import { asError, errorCode, ifPossible } from '../errors.ts';
 import { errno, native, nativeOrNull } from '../native.ts';
 
 /** The text of a small file of the system; null where it can't be read. */
 export function readSmallFile(path: string): string | null {
   const addon = nativeOrNull();
-  return addon === null ? orNull(() => readFileSync(path, 'utf8')) : addon.fileText(path);
+  return addon === null ? ifPossible(() => readFileSync(path, 'utf8'), null) : addon.fileText(path);
 }
 
 /** Where a link leads; null where it is none, or can't be read. */
 export function readLink(path: string): string | null {
   const addon = nativeOrNull();
-  return addon === null ? orNull(() => readlinkSync(path)) : addon.fileLink(path);
-}
-
-function orNull(read: () => string): string | null {
-  try {
-    return read();
-  } catch {
-    return null;
-  }
+  return addon === null ? ifPossible(() => readlinkSync(path), null) : addon.fileLink(path);
 }
 
 /** The status of a file. Two that have the same device and inode are the same file. */
@@ -203,15 +195,9 @@ export function nearest(path: string): string {
   return existsSync(path) || path === '/' ? path : nearest(dirname(path));
 }
 
-/** Removes files that were written longer ago. Does nothing where there is no such directory. @param age in ms */
+/** Removes files that were written longer ago. Does nothing where the directory can't be read. @param age in ms */
 export function removeOlder(directory: string, age: number): void {
-  let names: string[] = [];
-  try {
-    names = readdirSync(directory);
-  } catch {
-    return;
-  }
-  for (const name of names) {
+  for (const name of ifPossible(() => readdirSync(directory), [])) {
     const path = `${directory}/${name}`;
     const written = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
     if (Date.now() - written > age) rmSync(path, { force: true });

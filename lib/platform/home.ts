@@ -1,5 +1,7 @@
 // Where this user's own files are. `su -m` and `sudo -E` leave variables that lead to the files of another user.
+
 import { dirname } from 'node:path';
+import { ifPossible } from '../errors.ts';
 import { type FileStatus, isRoot, pathIn, statusAt, statusOf } from './files.ts';
 import { userName } from './processes.ts';
 import { isAbsolutePath } from './schema.ts';
@@ -29,12 +31,9 @@ export function homeDirectory({ HOME: given }: NodeJS.ProcessEnv = process.env):
 }
 
 function accountHome(): string | null {
-  try {
-    const { homedir } = process.getBuiltinModule('node:os').userInfo();
-    return isAbsolutePath(homedir) ? homedir : null;
-  } catch {
-    return null; // a uid without an account
-  }
+  // A uid may have no account.
+  const homedir = ifPossible(() => process.getBuiltinModule('node:os').userInfo().homedir, null);
+  return isAbsolutePath(homedir) ? homedir : null;
 }
 
 /** As sudo and ssh judge: what a variable names must be this user's or root's, as far as it exists, and no link there another user's. */

@@ -1,5 +1,7 @@
 // The locks of all processes, as the kernel shows them. Looking takes none.
+
 import { fstatSync, readdirSync } from 'node:fs';
+import { ifPossible } from '../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { readSmallFile, statusAt } from './files.ts';
 import { describeProcess, processIds } from './processes.ts';
@@ -135,9 +137,6 @@ function ownerOf(pid: number, isClaim: boolean): LockOwner {
 }
 
 function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory);
-  } catch {
-    return []; // the process is another user's, or has ended meanwhile
-  }
+  // the process is another user's, or has ended meanwhile
+  return ifPossible(() => readdirSync(directory), []);
 }

@@ -1,5 +1,5 @@
 import { readdirSync } from 'node:fs';
-import { errorCode } from '../errors.ts';
+import { errorCode, ifPossible } from '../errors.ts';
 import { readLink, readSmallFile } from './files.ts';
 import { sanitize } from './text.ts';
 import { now } from './time.ts';
@@ -94,11 +94,10 @@ export function isInForeground(): boolean {
 
 /** The processes that /proc shows, for those who look through all. */
 export function processIds(): number[] {
-  try {
-    return readdirSync('/proc').flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : []));
-  } catch {
-    return [];
-  }
+  return ifPossible(
+    () => readdirSync('/proc').flatMap((name) => (/^\d+$/.test(name) ? [Number(name)] : [])),
+    [],
+  );
 }
 
 /** The last part of its first word, as it was started. */
@@ -146,11 +145,7 @@ function hasThread(proc: string, pid: number, is: (stat: ProcessStat, id: string
 
 /** The threads of a process below /proc, as `PID/task/TID`; none: it is gone, or not visible. */
 export function threadsOf(pid: number, proc = '/proc'): string[] {
-  try {
-    return readdirSync(`${proc}/${pid}/task`).map((id) => `${pid}/task/${id}`);
-  } catch {
-    return [];
-  }
+  return ifPossible(() => readdirSync(`${proc}/${pid}/task`).map((id) => `${pid}/task/${id}`), []);
 }
 
 function uidOf(status: string): number | null {
@@ -294,11 +289,10 @@ export function groupsOf(uid: number): ReadonlySet<number> {
 }
 
 function ownName(): string | null {
-  try {
-    return sanitize(process.getBuiltinModule('node:os').userInfo().username, MAX_USER_NAME_LENGTH) || null;
-  } catch {
-    return null;
-  }
+  return ifPossible(
+    () => sanitize(process.getBuiltinModule('node:os').userInfo().username, MAX_USER_NAME_LENGTH) || null,
+    null,
+  );
 }
 
 const MAX_ANCESTORS = 4096;
@@ -334,9 +328,5 @@ export function descendsFrom(pids: readonly unknown[]): boolean | null {
 
 /** Signals a process group, if it hasn't ended. @param pid its leader's; undefined: it was not started */
 export function killGroup(pid: number | undefined, signal: NodeJS.Signals): void {
-  try {
-    if (pid !== undefined) process.kill(-pid, signal);
-  } catch {
-    // The process group has ended.
-  }
+  if (pid !== undefined) ifPossible(() => process.kill(-pid, signal), false);
 }

@@ -191,11 +191,12 @@ export function objectSchema(fields: Fields): JSONSchema {
 export const jsonOf =
   <T>(check: Check<T>): Check<T> =>
   (value, path) => {
+    const json = text(value, path);
     let parsed: unknown;
     try {
-      parsed = JSON.parse(text(value, path));
+      parsed = JSON.parse(json);
     } catch {
-      throw new Mismatch(path);
+      throw new Mismatch(path); // it is no JSON
     }
     return check(parsed, path);
   };

@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../../errors.ts';
+import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { commandProblem } from '../../jobs/index.ts';
 import { type Endpoint, formatDuration, now, pause, sanitize } from '../../platform/index.ts';
 import { executedWords, noSweep, type Sweep } from '../files/index.ts';
@@ -267,7 +267,7 @@ export async function concludeRun(
   const { exitCode: interrupted } = signals;
   const { asked, others, best, ...all } = await manager.conclude();
   const progress = { ...all, ...asked };
-  const failures = await readFailures(queue, asked, (id) => manager.asked.includes(id)).catch(() => []);
+  const failures = await readFailures(queue, asked, (id) => manager.asked.includes(id)).catch(ifFailed([]));
   const end = {
     progress,
     others,

@@ -1,5 +1,5 @@
 import type { Host } from '../../config/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
+import { GPUOwnerError, isFailure } from '../../errors.ts';
 import { type Channel, type HostFailure, openChannel } from '../../fleet/index.ts';
 import { formatDuration, pause, sanitize, schema, TIMEOUTS } from '../../platform/index.ts';
 import { type Begin, WorkerSession } from '../protocol/index.ts';
@@ -176,7 +176,8 @@ export class HostWorkers implements Pool {
       const search = await queue.search();
       const { active, pending } = await queue.counts();
       return active + pending === 0 && (search === null || search.isOver);
-    } catch {
+    } catch (error) {
+      if (!isFailure(error)) throw error;
       return false; // the workers find out
     }
   }

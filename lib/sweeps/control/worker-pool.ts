@@ -6,7 +6,7 @@ import {
   sharesOf,
   type WaitingState,
 } from '../../claims/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
+import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { label } from '../../gpus/index.ts';
 import { type Endpoint, hostName, listWords, showValue } from '../../platform/index.ts';
 import { discover } from '../../status/index.ts';
@@ -337,7 +337,7 @@ export async function runWorkers({
   try {
     const workers = await pool.run();
     for (const text of describeStops(workers)) tell(text);
-    return { workers, progress: await readProgress(queue).catch(() => null) };
+    return { workers, progress: await readProgress(queue).catch(ifFailed(null)) };
   } finally {
     server?.close();
   }

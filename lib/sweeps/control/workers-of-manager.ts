@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { GPUOwnerError } from '../../errors.ts';
+import { GPUOwnerError, ifPossible } from '../../errors.ts';
 import { onWarning, sanitize } from '../../platform/index.ts';
 import { describeEvent, firstLine } from '../manager/index.ts';
 import { openProject } from '../project/index.ts';
@@ -119,21 +119,18 @@ function workersBefore(name: string, directory: string): number[] {
   return readdirSync('/proc').flatMap((entry) => {
     const pid = Number(entry);
     if (!Number.isInteger(pid) || pid === process.pid) return [];
-    try {
+    // It may be another user's, or have ended.
+    return ifPossible(() => {
       const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
       const isSame = words.includes(`--over-ssh=${name}`) && words.includes('worker');
       return isSame && readlinkSync(`/proc/${pid}/cwd`) === directory ? [pid] : [];
-    } catch {
-      return []; // another user's, or it has ended
-    }
+    }, []);
   });
 }
 
 /** The first signal drains workers, the second stops them. */
 function signalAll(pids: readonly number[]): void {
   for (const pid of pids) {
-    try {
-      process.kill(pid, 'SIGTERM');
-    } catch {} // the process has ended
+    ifPossible(() => process.kill(pid, 'SIGTERM'), false); // it may have ended
   }
 }

@@ -3,15 +3,11 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { problem } from '../../config/index.ts';
-import { errorCode, errorMessage, GPUOwnerError } from '../../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError, ifPossible } from '../../errors.ts';
 import { decode, type Refuse, readAtMost, sanitize } from '../../platform/index.ts';
 
 export function hasSweepFiles(project: string): boolean {
-  try {
-    return findSweepFiles(project).length > 0;
-  } catch {
-    return false;
-  }
+  return ifPossible(() => findSweepFiles(project).length > 0, false);
 }
 
 const DIRECTORY = 'configs';

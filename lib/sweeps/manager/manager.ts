@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { GPUOwnerError } from '../../errors.ts';
+import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { listWords, pause, sanitize } from '../../platform/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../files/index.ts';
 import { asKnown } from '../plan/index.ts';
@@ -306,7 +306,7 @@ export class Manager {
     let since: number | null = null;
     while (!signal.aborted) {
       // Before the look: workers of this process may notice changes in the pause, which are no news to `changed` then.
-      const change = queue.changed(MAX_LOOK_INTERVAL_MS, signal).catch(() => {}); // the next look tells
+      const change = queue.changed(MAX_LOOK_INTERVAL_MS, signal).catch(ifFailed(undefined)); // the next look tells
       await this.#round();
       if (this.#queueRemoved === null) since = null;
       else {
@@ -368,7 +368,7 @@ export class Manager {
     let first: number | null = null;
     for (let told = false; !signal.aborted; ) {
       if (this.manages) return this.#finish(signal);
-      const who = await queue.manager().catch(() => undefined);
+      const who = await queue.manager().catch(ifFailed(undefined));
       if (who === null) {
         await this.#round();
       } else if (who !== undefined) {

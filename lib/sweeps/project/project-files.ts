@@ -1,6 +1,6 @@
 import { chmodSync, chownSync, lstatSync, mkdirSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
-import { errorCode } from '../../errors.ts';
+import { errorCode, ifPossible } from '../../errors.ts';
 import { networkFileSystem, statusOf, userName } from '../../platform/index.ts';
 
 // docs/decisions/003-project-files.md has the rules and the reasons.
@@ -15,12 +15,9 @@ const WITHOUT_MODES = ['9p', 'CIFS', 'SMB'];
 
 /** Resolves all links in a path, as far as it exists. */
 export function realPath(path: string): string {
-  try {
-    return realpathSync(path);
-  } catch {
-    const parent = dirname(path);
-    return parent === path ? path : join(realPath(parent), basename(path));
-  }
+  const found = ifPossible(() => realpathSync(path), null);
+  const parent = dirname(path);
+  return found ?? (parent === path ? path : join(realPath(parent), basename(path)));
 }
 
 /**
@@ -107,9 +104,8 @@ export function isShared({ mode }: Pick<Stats, 'mode'>): boolean {
  */
 export function setSharedOwner(path: string, group: number): void {
   const stat = lstatSync(path);
-  try {
-    if (stat.gid !== group) chownSync(path, -1, group);
-  } catch {} // a group that one isn't in: then it is for this user alone, in fact
+  // A user who isn't in the group may not: then it is for this user alone, in fact.
+  if (stat.gid !== group) ifPossible(() => chownSync(path, -1, group), undefined);
   chmodSync(path, stat.isDirectory() ? 0o2770 : 0o660);
 }
 
@@ -123,10 +119,9 @@ export function restrictMode(path: string, forGroup: boolean): boolean {
   const allowed = forGroup ? 0o7770 : 0o7700;
   const isOwn = stat?.uid === process.geteuid?.() && !stat?.isSymbolicLink();
   if (stat === undefined || !isOwn || (stat.mode & 0o7777 & ~allowed) === 0) return false;
-  try {
+  // Some file systems have no modes.
+  return ifPossible(() => {
     chmodSync(path, stat.mode & allowed);
     return (stat.mode & WRITABLE_BY_ALL) !== 0;
-  } catch {
-    return false; // a file system that has no modes
-  }
+  }, false);
 }

@@ -135,6 +135,7 @@ function parseAnswer(line: string): Answer {
   try {
     return JSON.parse(line) as Answer;
   } catch {
+    // Nothing else fails there.
     throw new SamplerGoneError(`has written something else than an answer: ${sanitize(line, 200)}`);
   }
 }

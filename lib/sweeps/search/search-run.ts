@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { GPUOwnerError } from '../../errors.ts';
+import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
 import { type Comparison, drawTrials, isDrawn, type SeededSearch } from '../files/index.ts';
 import {
@@ -147,7 +147,7 @@ export class SearchRun {
         }
       }
     }
-    if (this.remaining === 0) await noteSearch(queue, this.#options.search, true).catch(() => {}); // the manager tells what is wrong with the queue
+    if (this.remaining === 0) await noteSearch(queue, this.#options.search, true).catch(ifFailed(undefined)); // the manager tells what is wrong with the queue
     this.close();
   }
 

@@ -2,7 +2,7 @@ import {
   canonical,
   formatValue,
   Literal,
-  parseValue,
+  readValue,
   type Task,
   type Value,
   type Values,
@@ -72,7 +72,7 @@ export function normalizeValue(value: Value): string {
 export function valueOfCell(cell: string): Value {
   const text = cell.trim();
   if (NUMBER.test(text) || /^(?:NaN|-?Infinity)$/.test(text))
-    return parsed(text) ?? new Literal(Number(text), text);
+    return readValue(text) ?? new Literal(Number(text), text);
   if (/^(?:True|true|TRUE)$/.test(text)) return text === 'true' ? true : new Literal(true, text);
   if (/^(?:False|false|FALSE)$/.test(text)) return text === 'false' ? false : new Literal(false, text);
   if (/^nan$/i.test(text)) return new Literal(Number.NaN, text);
@@ -80,7 +80,7 @@ export function valueOfCell(cell: string): Value {
   if (infinite !== null) {
     return new Literal(infinite[1] === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY, text);
   }
-  if (/^[[{]/.test(text)) return parsed(text) ?? cell;
+  if (/^[[{]/.test(text)) return readValue(text) ?? cell;
   return cell;
 }
 
@@ -90,20 +90,12 @@ function number(data: number): string {
 
 function nested(text: string): string | null {
   if (!/^(?:\[.*\]|\{.*\}|\(.*\))$/s.test(text)) return null;
-  const value = parsed(text) ?? parsed(pythonAsJSON(text));
+  const value = readValue(text) ?? readValue(pythonAsJSON(text)) ?? null;
   if (value === null) return null;
   try {
     return normalizeValue(value);
   } catch {
     return null; // nested too deeply
-  }
-}
-
-function parsed(text: string): Value {
-  try {
-    return parseValue(text);
-  } catch {
-    return null;
   }
 }
 

@@ -1,6 +1,6 @@
 import { accessSync, closeSync, constants, openSync, readFileSync, statSync, writeSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { errorCode, GPUOwnerError } from '../../errors.ts';
+import { errorCode, GPUOwnerError, ifPossible, isFailure } from '../../errors.ts';
 import { errorReason, listWords, sanitize, statusOf } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
 import { isInside, whyReplaceable } from '../project/index.ts';
@@ -98,13 +98,10 @@ export class OutputDirectories {
   constructor(project: string, state: string) {
     this.#project = resolve(project);
     this.#file = join(state, NAMED_DIRECTORIES);
-    try {
-      for (const line of readFileSync(this.#file, 'utf8').split('\n')) {
-        const directory = readJSON(line);
-        if (typeof directory === 'string') this.#named.add(directory);
-      }
-    } catch {
-      // There are none yet.
+    const text = ifPossible(() => readFileSync(this.#file, 'utf8'), ''); // there may be none yet
+    for (const line of text.split('\n')) {
+      const directory = readJSON(line);
+      if (typeof directory === 'string') this.#named.add(directory);
     }
   }
 
@@ -124,8 +121,9 @@ export class OutputDirectories {
       } finally {
         closeSync(file);
       }
-    } catch {
+    } catch (error) {
       // They are known until this process ends; a start with the sweep names them again.
+      if (!isFailure(error)) throw error;
     }
   }
 

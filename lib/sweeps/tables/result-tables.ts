@@ -1,4 +1,4 @@
-import { errorCode } from '../../errors.ts';
+import { errorCode, ifFailed } from '../../errors.ts';
 import { UnsafePathError } from '../project/index.ts';
 import { pagesAfter, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
@@ -92,7 +92,7 @@ export class ResultTables {
 
   private inTurn<T>(act: () => Promise<T>): Promise<T> {
     const next = this.running.then(act);
-    this.running = next.catch(() => {});
+    this.running = next.catch(() => {}); // the caller has the error
     return next;
   }
 
@@ -136,7 +136,7 @@ export class ResultTables {
   /** Waits for what is going on, until it is on the disk. Results that are not in the tables by then stay in the queue. */
   async close(): Promise<void> {
     await this.running;
-    for (const { path } of this.written) await sync(path).catch(() => {}); // a lost row is restored
+    for (const { path } of this.written) await sync(path).catch(ifFailed(undefined)); // a lost row is restored
   }
 
   private async syncNow(): Promise<TablesReport> {

@@ -15,7 +15,7 @@ import {
 import { type FileHandle, lstat, open, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { errorCode } from '../../errors.ts';
+import { errorCode, ifFailed } from '../../errors.ts';
 import { isInside, makeDirectory, realPath } from '../project/index.ts';
 
 /** A table's path, and the project that it belongs to. */
@@ -46,7 +46,7 @@ export async function readFingerprint({ path }: TableFile): Promise<Fingerprint 
     return fingerprintOf(await stat(path, { bigint: true }));
   } catch (error) {
     if (errorCode(error) !== 'ENOENT') throw error;
-    if (await lstat(path).catch(() => null))
+    if (await lstat(path).catch(ifFailed(null)))
       throw new FileRefusedError('it is a symbolic link that leads nowhere: remove it');
     return null;
   }
@@ -175,7 +175,7 @@ export async function replace(
 
 /** Removes what a process that was killed has left of a rewrite. Never fails. */
 export async function removeLeftover({ path }: TableFile): Promise<void> {
-  await rm(temporaryOf(realPath(path)), { force: true }).catch(() => {});
+  await rm(temporaryOf(realPath(path)), { force: true }).catch(ifFailed(undefined));
 }
 
 /** Waits until a file or directory is on the disk. */
@@ -212,7 +212,8 @@ async function copyOwner(from: string, to: FileHandle): Promise<void> {
   const own = await to.stat();
   // Only root can give files away; a group can be kept by its members.
   if (old.uid !== own.uid || old.gid !== own.gid) {
-    await to.chown(old.uid, old.gid).catch(() => to.chown(own.uid, old.gid).catch(() => {}));
+    const isGiven = await to.chown(old.uid, old.gid).then(() => true, ifFailed(false));
+    if (!isGiven) await to.chown(own.uid, old.gid).catch(ifFailed(undefined));
   }
   await to.chmod(old.mode & 0o777);
 }

@@ -16,6 +16,7 @@ export {
   Literal,
   numberInString,
   parseValue,
+  readValue,
   strictJSON,
   stringifyValue,
   type Value,

@@ -86,6 +86,16 @@ export function parseValue(text: string): Value {
   }
 }
 
+/** As {@link parseValue}; undefined: the text is no such JSON. */
+export function readValue(text: string): Value | undefined {
+  try {
+    return parseValue(text);
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
 function unmarked(_: string, value: unknown): unknown {
   if (typeof value !== 'string' || !value.startsWith(MARK)) return value;
   const token = value.slice(1);

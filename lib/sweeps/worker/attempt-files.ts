@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { errorCode } from '../../errors.ts';
+import { errorCode, ifFailed, ifPossible } from '../../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../../native.ts';
 import { sanitize } from '../../platform/index.ts';
 import { isShared, makeDirectory, refuseOtherThanFile, setSharedOwner } from '../project/index.ts';
@@ -53,11 +53,7 @@ export class AttemptFiles {
 
   /** Removes directories that killed workers have left, of any task. Never fails. */
   static tidy(state: string): void {
-    try {
-      removeDead(join(state, 'attempts'), null);
-    } catch {
-      // There is none yet.
-    }
+    ifPossible(() => removeDead(join(state, 'attempts'), null), undefined); // there may be none yet
   }
 
   get task(): string {
@@ -80,7 +76,7 @@ export class AttemptFiles {
 
   /** Removes the directory. Never fails: files that can't be removed stay. */
   async remove(): Promise<void> {
-    await rm(this.directory, { recursive: true, force: true }).catch(() => {});
+    await rm(this.directory, { recursive: true, force: true }).catch(ifFailed(undefined));
     closeSync(this.descriptor);
   }
 }
@@ -100,11 +96,10 @@ function makeParent(path: string): void {
 function removeDead(parent: string, task: string | null): void {
   for (const name of readdirSync(parent)) {
     if (!RANDOM.test(name) || (task !== null && name.replace(RANDOM, '') !== task)) continue;
-    try {
+    // Where it can't be removed, another process does so, or a later attempt.
+    ifPossible(() => {
       if (isDead(join(parent, name))) rmSync(join(parent, name), { recursive: true, force: true });
-    } catch {
-      // Another process removes it, or a later attempt does.
-    }
+    }, undefined);
   }
 }
 
@@ -195,7 +190,7 @@ export class AttemptLog {
   async end(footer: string): Promise<number> {
     const { size } = await this.#file.stat();
     this.#to = size;
-    if (!this.#isOwn) await writeLine(this.#file, footer, size).catch(() => {}); // a full disk
+    if (!this.#isOwn) await writeLine(this.#file, footer, size).catch(ifFailed(undefined)); // a full disk
     return size;
   }
 

@@ -1,7 +1,7 @@
 import { constants } from 'node:os';
 import { resolve } from 'node:path';
 import { allowedTime } from '../../claims/index.ts';
-import { asError, errorMessage } from '../../errors.ts';
+import { asError, errorMessage, ifFailed } from '../../errors.ts';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import {
   bootMilliseconds,
@@ -226,7 +226,7 @@ export class AttemptRun {
       return { kind: 'environment', why: words, gpuFault: false };
     }
     if (outcome.kind === 'exited' && outcome.code === 0) return this.#readResult(values);
-    const lines = await log.tail().catch(() => []);
+    const lines = await log.tail().catch(ifFailed([]));
     const error = withTail(words, lines);
     if (outcome.kind === 'exited' && outcome.code === EX_TEMPFAIL) {
       return { kind: 'environment', why: error, gpuFault: false };

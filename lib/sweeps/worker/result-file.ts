@@ -1,6 +1,6 @@
 import { constants as fsConstants } from 'node:fs';
 import { open, statfs } from 'node:fs/promises';
-import { errorCode, errorMessage } from '../../errors.ts';
+import { errorCode, errorMessage, ifFailed } from '../../errors.ts';
 import { errorReason, sanitize } from '../../platform/index.ts';
 import { isValues, parseValue, type Values } from '../task/index.ts';
 
@@ -35,7 +35,7 @@ export async function readResult(path: string): Promise<Result> {
 
 /** Whether a disk is full; false where that isn't known. */
 export async function isDiskFull(path: string): Promise<boolean> {
-  const { bavail, bsize } = await statfs(path).catch(() => ({ bavail: 1, bsize: MIN_FREE_BYTES }));
+  const { bavail, bsize } = await statfs(path).catch(ifFailed({ bavail: 1, bsize: MIN_FREE_BYTES }));
   return bavail * bsize < MIN_FREE_BYTES;
 }
 

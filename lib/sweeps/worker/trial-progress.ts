@@ -1,9 +1,10 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
+import { ifFailed, isFailure } from '../../errors.ts';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { metricOf, TrialCourse } from '../search/index.ts';
-import { isValues, Literal, parseValue, type Value, type Values } from '../task/index.ts';
+import { isValues, Literal, readValue, type Value, type Values } from '../task/index.ts';
 import type { WandbRun } from './wandb-run.ts';
 
 const POLL_MS = 250;
@@ -67,7 +68,7 @@ export class TrialProgress {
       if (signal.aborted) return;
       await this.#read(false);
       // Errors are met again where the queue is needed.
-      isBad = await course.isBad(queue).catch(() => false);
+      isBad = await course.isBad(queue).catch(ifFailed(false));
       if (isBad && !signal.aborted) stop(course.step);
     }
   }
@@ -86,15 +87,11 @@ export class TrialProgress {
   }
 
   #noteReport(line: string): void {
-    try {
-      const report = parseValue(line);
-      if (!isValues(report)) return;
-      const { step = null, ...values } = report;
-      const number = step instanceof Literal ? step.data : step;
-      this.#course?.note(typeof number === 'number' && number >= 0 ? Math.floor(number) : null, values);
-    } catch {
-      // A line that isn't one of JSON.
-    }
+    const report = readValue(line);
+    if (report === undefined || !isValues(report)) return;
+    const { step = null, ...values } = report;
+    const number = step instanceof Literal ? step.data : step;
+    this.#course?.note(typeof number === 'number' && number >= 0 ? Math.floor(number) : null, values);
   }
 
   /** Each call of `wandb.log()` with the metric is a step, as W&B counts. */
@@ -163,16 +160,16 @@ class LineReader {
     this.#note = note;
   }
 
-  /** Reads what is new. Never rejects: there may be no file. @param isEnd the last line needs no end */
+  /** Reads what is new, if there is a file that can be read. @param isEnd the last line needs no end */
   async read(isEnd: boolean): Promise<void> {
-    const file = await open(this.#path, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => null);
+    const file = await open(this.#path, constants.O_RDONLY | constants.O_NONBLOCK).catch(ifFailed(null));
     try {
       // A program may have put something without an end in its place.
       const status = await file?.stat();
       if (file !== null && status?.isFile() && status.size > this.#at) await this.#readOn(file, status.size);
       if (isEnd && this.#rest !== '') this.#note(this.#rest);
-    } catch {
-      // The disk has an error: the result will tell.
+    } catch (error) {
+      if (!isFailure(error)) throw error; // the disk has an error: the result will tell
     } finally {
       await file?.close();
     }

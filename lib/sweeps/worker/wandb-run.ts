@@ -1,8 +1,10 @@
 // The values that a run of W&B has logged, as its file on disk has them, also offline: a log of LevelDB with protobuf records
 // (wandb/proto/wandb_internal.proto).
+
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { isValues, parseValue, type TaskCommand, type Value } from '../task/index.ts';
+import { isFailure } from '../../errors.ts';
+import { isValues, readValue, type TaskCommand, type Value } from '../task/index.ts';
 
 /** The length of the header of a record, and of the file. */
 const HEADER_BYTES = 7;
@@ -41,7 +43,7 @@ export class WandbRun {
     return new WandbRun(join(process.env.WANDB_DIR || directory, 'wandb'), basename(dirname(task)));
   }
 
-  /** Reads the rows since the last call. Never throws: there may be no file. */
+  /** Reads the rows since the last call; none where the file can't be read: there may be none. */
   read(): Row[] {
     const rows: Row[] = [];
     try {
@@ -62,8 +64,8 @@ export class WandbRun {
       } finally {
         closeSync(file);
       }
-    } catch {
-      // The result tells.
+    } catch (error) {
+      if (!isFailure(error)) throw error; // the result tells
     }
     return rows;
   }
@@ -94,20 +96,12 @@ function noteItem(item: Buffer, values: Record<string, Value>): void {
     else if (field === ITEM.integer) value = Number(BigInt.asIntN(64, varint(bytes, 0).value));
     else if (field === ITEM.boolean) value = varint(bytes, 0).value === 1n;
     else if (field === ITEM.text) value = bytes.toString();
-    else if (field === ITEM.json || field === ITEM.valueJSON) value = parsed(bytes.toString());
+    else if (field === ITEM.json || field === ITEM.valueJSON) value = readValue(bytes.toString());
   }
   const name = keys.join('.');
   // Pictures and such things are maps; W&B's own values begin with _.
   const isShown = value !== undefined && !isValues(value);
   if (isShown && name !== '' && !name.startsWith('_') && name !== '__proto__') values[name] = value as Value;
-}
-
-function parsed(text: string): Value | undefined {
-  try {
-    return parseValue(text);
-  } catch {
-    return undefined;
-  }
 }
 
 /** The fields of a message: those of a length as they are, numbers as their bytes. Ends where it can't be read. */

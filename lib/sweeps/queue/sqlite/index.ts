@@ -1,4 +1,5 @@
 import { closeSync } from 'node:fs';
+import { isFailure } from '../../../errors.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
 import { type Pause, type Queue, QueueRemovedError, type StepValue } from '../queue.ts';
 import { readCount, readNeeds, readPause, readRecord, readSearch, readText } from '../records.ts';
@@ -252,8 +253,9 @@ class Watch implements OpenAttempts {
       const news = ended.some((number) => !this.#notified.has(number));
       this.#notified = new Set(ended);
       return news;
-    } catch {
-      return false;
+    } catch (error) {
+      if (!isFailure(error)) throw error;
+      return false; // callers that need the queue meet the error themselves
     }
   }
 }
