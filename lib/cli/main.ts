@@ -14,7 +14,7 @@ import { COMMANDS, INTERNAL } from './commands.ts';
 import { CommandFailure, EXIT_CODES } from './exit-codes.ts';
 import { commandsFor } from './foreign-words.ts';
 import { versionText } from './installation.ts';
-import { parse, refuseLongDash, simulateMachine, usage } from './options.ts';
+import { parse, refuseLongDash, simulateMachine, UnknownWordError, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** As in other programs. */
@@ -60,8 +60,9 @@ async function findCommand(
     meant.map((each) => `'${each}'`),
     'or',
   );
-  throw usage(
-    `there is no command ${showValue(name)}${remedy ? `; did you mean ${remedy}?` : `; see ${called} --help`}`,
+  throw new UnknownWordError(
+    `there is no command ${showValue(name)}`,
+    remedy ? `did you mean ${remedy}?` : `see ${called} --help`,
   );
 }
 
@@ -174,7 +175,9 @@ main(process.argv.slice(2)).catch((error: unknown) => {
   if (ours === null) throw error;
   const { code, message } = ours;
   // For programs that start the command: several codes share an exit code.
-  if (process.env.GPU_OWNER_ERRORS === 'json') write(2, `${JSON.stringify({ error: { code, message } })}\n`);
+  const unknown = ours instanceof UnknownWordError ? ours.unknown : undefined;
+  if (process.env.GPU_OWNER_ERRORS === 'json')
+    write(2, `${JSON.stringify({ error: { code, message, unknown } })}\n`);
   else say(message);
   process.exit(error instanceof CommandFailure ? error.exitCode : EXIT_CODES[code]);
 });

@@ -204,7 +204,8 @@ function valueAt(word: string | undefined, option: string): string {
 /** @param value what follows it, as if it were its value */
 function unknown(given: string, options: OptionTable, value = ''): GPUOwnerError {
   const names = Object.keys(options);
-  const refuse = (remedy: string) => usage(`there is no option ${sanitize(given, 60)}; ${remedy}`);
+  const refuse = (remedy: string) =>
+    new UnknownWordError(`there is no option ${sanitize(given, 60)}`, remedy);
   const ours = optionFor(given, names);
   if (ours === 'gpus' && names.includes('devices')) {
     if (/^\d+(?:[,-]\d+)+$/.test(value)) return refuse(`write --devices ${value.slice(0, 60)}`);
@@ -270,6 +271,17 @@ export function durationAfterWait(values: AnyValues, word: string): string | nul
 }
 
 /** A mistake in the command line. */
+/** A command or an option that this version doesn't have: another one may. */
+export class UnknownWordError extends GPUOwnerError {
+  /** The message without its remedy. */
+  readonly unknown: string;
+
+  constructor(unknown: string, remedy: string) {
+    super('ERR_INVALID_ARGUMENT', `${unknown}; ${remedy}`);
+    this.unknown = unknown;
+  }
+}
+
 export function usage(message: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }

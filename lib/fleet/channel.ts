@@ -173,7 +173,9 @@ class SSHChannel implements Channel {
       return explain(this.#host, { exitCode, output: this.#early, errors, cut: null });
     }
     if (exitCode === 255) return failure('ERR_HOST_UNREACHABLE', brokenConnection(errors));
-    return exitCode === 0 ? null : remoteError(errors, exitCode);
+    if (exitCode === 0) return null;
+    const { code, message } = remoteError(errors, exitCode);
+    return { code, message };
   }
 }
 

@@ -29,11 +29,23 @@ export function noDirectory(directory: string): HostFailure {
 }
 
 const ERROR_LINE = schema.jsonOf(
-  schema.record({ error: schema.record({ code: schema.matching(/^ERR_[A-Z_]+$/), message: schema.text }) }),
+  schema.record({
+    error: schema.record({
+      code: schema.matching(/^ERR_[A-Z_]+$/),
+      message: schema.text,
+      unknown: schema.optional(schema.text),
+    }),
+  }),
 );
 
-/** The error that a gpu-owner there has written as JSON; else the last line, as of a process that crashed. */
-export function remoteError(errors: string, exitCode: number): HostFailure {
+/**
+ * The error that a gpu-owner there has written as JSON; else the last line, as of a process that crashed. `unknown`: the option or command
+ * that it doesn't have, in words.
+ */
+export function remoteError(
+  errors: string,
+  exitCode: number,
+): HostFailure & { unknown?: string | undefined } {
   for (const line of errors.split('\n').reverse()) {
     const found = schema.readAs(ERROR_LINE, line);
     if (found !== null) return found.error;

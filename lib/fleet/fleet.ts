@@ -381,8 +381,7 @@ function interpret(
       `the configured command is not found there: ${lastLine(raw.errors)}. Correct it in \`hosts\` of your configuration`,
     );
   if (raw.exitCode !== 0) {
-    const { code, message } = remoteError(raw.errors, raw.exitCode);
-    const unknown = /there is no (?:option|command) [^;\s]+/.exec(message)?.[0];
+    const { code, message, unknown } = remoteError(raw.errors, raw.exitCode);
     if (unknown === undefined) return failed(code, message, version);
     const which = version === null ? 'gpu-owner' : `gpu-owner ${version}`;
     return failed('ERR_HOST_VERSION', `${which} there is too old: ${unknown}. Upgrade it`, version);

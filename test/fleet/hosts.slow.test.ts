@@ -378,7 +378,9 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     ['not-installed', null, 'ERR_HOST_NOT_INSTALLED', /neither in PATH nor in ~\/\.local\/bin/],
     [
       'old',
-      standIn(`echo "gpu-owner: there is no command 'status'; see gpu-owner --help" >&2; exit 64`),
+      standIn(
+        `echo '{"error":{"code":"ERR_INVALID_ARGUMENT","message":"…","unknown":"there is no command \\u0027status\\u0027"}}' >&2; exit 64`,
+      ),
       'ERR_HOST_VERSION',
       /^gpu-owner 9\.9\.9 there is too old: there is no command 'status'\. Upgrade it$/,
     ],

@@ -23,7 +23,7 @@ describe.skipIf(reason !== null)(`top --hosts${reason === null ? '' : ` (skipped
     hosts.add('counted', { program: counted('"$HOME/starts"') });
     hosts.add('old', {
       program:
-        'case $1 in --version) echo 0.1.0;; *) echo "gpu-owner: there is no command \'top\'; see gpu-owner --help" >&2; exit 64;; esac',
+        'case $1 in --version) echo 0.1.0;; *) echo "{\\"error\\":{\\"code\\":\\"ERR_INVALID_ARGUMENT\\",\\"message\\":\\"\\",\\"unknown\\":\\"there is no command \'top\'\\"}}" >&2; exit 64;; esac',
     });
     hosts.add('wall', { forced: `exec ${process.execPath} ${launcher} status --json` });
     hosts.add('liar', {

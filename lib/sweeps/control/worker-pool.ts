@@ -184,7 +184,7 @@ const DOING: Record<string, string> = {
 
 /** The workers of a process. */
 export class WorkerPool implements Pool {
-  readonly #workers: { worker: Worker; line: WorkerLine }[] = [];
+  readonly #workers: { worker: Worker; line: OwnLine }[] = [];
   readonly #host: string;
 
   constructor({ workers, report, ...options }: WorkerPoolOptions) {
@@ -193,7 +193,7 @@ export class WorkerPool implements Pool {
     for (let number = 1; number <= workers; number++) {
       const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
       const slot = {
-        line: { worker: unnamed, doing: 'starts', since: Date.now() } as WorkerLine,
+        line: { worker: unnamed, doing: 'starts', since: Date.now() } as OwnLine,
         worker: new Worker({
           ...options,
           report: (event) => {
@@ -236,18 +236,24 @@ export class WorkerPool implements Pool {
   }
 }
 
-function lineAfter(event: WorkerEvent, before: WorkerLine, unnamed: string): WorkerLine {
+/** `waitsSince`: when its wait for GPUs began, in ms since the epoch; missing: it waits for none. */
+type OwnLine = WorkerLine & { waitsSince?: number };
+
+function lineAfter(event: WorkerEvent, before: OwnLine, unnamed: string): OwnLine {
   const since = Date.now();
   switch (event.type) {
     case 'assigned':
       return { worker: event.worker, doing: event.task.name, since };
-    case 'claiming':
+    case 'claiming': {
       // A wait lasts from its first event on.
+      const { waitsSince = since } = before;
       return {
         worker: unnamed,
         doing: `waits for ${waitsFor(event.waiting)}`,
-        since: before.doing.startsWith('waits for') ? before.since : since,
+        since: waitsSince,
+        waitsSince,
       };
+    }
     case 'claimed':
       return { worker: event.worker, doing: 'takes a task', since: null };
     case 'idle':
