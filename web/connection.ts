@@ -135,7 +135,7 @@ async function follow(
       attempt.abort();
       signal.removeEventListener('abort', abort);
     }
-    await pause(Math.min(MIN_PAUSE_MS * 2 ** failures++, MAX_PAUSE_MS), signal);
+    await sleep(Math.min(MIN_PAUSE_MS * 2 ** failures++, MAX_PAUSE_MS), signal);
   }
   return false;
 }
@@ -200,7 +200,7 @@ async function readLines(
   }
 }
 
-function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+function sleep(milliseconds: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, milliseconds);
     signal.addEventListener('abort', () => {

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { errorMessage } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
-import { sanitize } from '../platform/index.ts';
+import { sanitize, sleep } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
 import { ask, askGPUs } from './gpu-tools.ts';
 import { jobNow, jobOfID } from './job-tools.ts';
@@ -196,7 +196,7 @@ function clientOf(server: McpServer, { mcpReq }: ServerContext): string {
 
 /** A job that has just been submitted, as soon as it runs, or stands in the queue. */
 async function beginningOf(id: number): Promise<Job> {
-  for (const begin = Date.now(); ; await new Promise((resolve) => setTimeout(resolve, START_POLL_MS))) {
+  for (const begin = Date.now(); ; await sleep(START_POLL_MS)) {
     const listed = listJobs({ user: null, all: true, lockDirectory: undefined });
     const job = listed.find((each) => each.id === id);
     const isKnown =

@@ -1,7 +1,7 @@
 import { driverLibraries } from '../config/index.ts';
 import { type GPU, snapshotSync } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import { now } from '../platform/index.ts';
+import { now, sleep } from '../platform/index.ts';
 import type { RunCheck } from './check.ts';
 
 /** Facts that all checks of a part need. */
@@ -87,6 +87,6 @@ export async function until(isTrue: () => boolean, timeoutMs: number): Promise<b
   for (const end = now() + timeoutMs; ; ) {
     if (isTrue()) return true;
     if (now() >= end) return false;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await sleep(POLL_MS);
   }
 }

@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { computePids, describeListedProcess, type GPU, hasPidNamespace, label } from '../gpus/index.ts';
-import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/index.ts';
+import { formatBytes, listWords, now, readLink, sleep, TIMEOUTS } from '../platform/index.ts';
 import { AFTER_CRASHES, fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, lookAt, milliseconds, sameIn } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
@@ -206,7 +206,7 @@ async function checkKilled(
     const passed = now() - began;
     if (after.every((gpu) => newPids(before, gpu).length === 0)) listedMs ??= passed;
     if (after.every((gpu) => isBackTo(before, gpu))) memoryMs ??= passed;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await sleep(POLL_MS);
   }
   const tellsMemory = before.some(({ memory }) => memory.usedBytes !== null);
   const at = (time: number | null) =>

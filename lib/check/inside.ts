@@ -10,7 +10,7 @@ import {
   snapshotSync,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
+import { formatBytes, listWords, now, sleep, TIMEOUTS } from '../platform/index.ts';
 import { getGPUsSync } from '../status/index.ts';
 import { fail, REPORT_IT, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
@@ -124,7 +124,7 @@ async function checkEnergy(gpus: readonly GPU[]): Promise<string> {
       const watts = all.find((gpu) => gpu.index === index && gpu.instance === null)?.powerWatts;
       if (typeof watts === 'number') readings[i]?.push(watts);
     });
-    await new Promise((resolve) => setTimeout(resolve, POWER_POLL_MS));
+    await sleep(POWER_POLL_MS);
   }
   const last = look();
   const [shortest, longest] = [last.before - first.after, last.after - first.before];

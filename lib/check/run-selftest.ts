@@ -1,5 +1,5 @@
 import { ErrorCode, GPUOwnerError } from '../errors.ts';
-import { formatDuration, sanitize, schema } from '../platform/index.ts';
+import { formatDuration, sanitize, schema, sleep } from '../platform/index.ts';
 import { CHECK_NAMES, CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from './check.ts';
 import type { DriverReport, GPUReport, PartMessage } from './part.ts';
 import { messageIn, Subprocess, stopPrograms } from './subprocess.ts';
@@ -206,5 +206,5 @@ function errorIn(line: string): GPUOwnerError | null {
 
 async function endBy(signal: NodeJS.Signals): Promise<void> {
   process.kill(process.pid, signal);
-  await new Promise((resolve) => setTimeout(resolve, 1_000)); // the signal is on its way
+  await sleep(1_000); // the signal is on its way
 }

@@ -16,7 +16,7 @@ import {
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
 import type { PlaceholderFailure } from '../native.ts';
-import { formatBytes, isNewMessage, now, type Waiting, warn } from '../platform/index.ts';
+import { formatBytes, isNewMessage, now, sleep, type Waiting, warn } from '../platform/index.ts';
 import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
 import { scopeOf } from './evaluate.ts';
@@ -206,7 +206,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
       const { reason, isCertain } = await runAsync(this.#findForeignUse());
       const pause = REMAINS_POLLS_MS[looks];
       if (reason === null || isCertain || pause === undefined) return reason;
-      await new Promise((resolve) => setTimeout(resolve, pause));
+      await sleep(pause);
     }
   }
 

@@ -20,7 +20,7 @@ import {
   MOVED,
   wordOf,
 } from '../jobs/index.ts';
-import { sanitize } from '../platform/index.ts';
+import { sanitize, sleep } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';
 import {
@@ -308,7 +308,7 @@ async function endOfMoving(
       const hasLeft = ended?.state === 'lost' || ended?.reason?.includes(MOVED);
       if (ended !== undefined && (isSettled || !hasLeft)) return ended;
     }
-    await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
+    await sleep(FOLLOW_MS);
   }
 }
 

@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { errorCode } from '../errors.ts';
 import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
-import { isoTime, userName } from '../platform/index.ts';
+import { isoTime, sleep, userName } from '../platform/index.ts';
 import type { JobAddress } from './job-address.ts';
 import { usage } from './options.ts';
 import { say } from './output.ts';
@@ -66,7 +66,7 @@ async function untilMoving(
       ensureMover();
       next = performance.now() + 5_000;
     }
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await sleep(POLL_MS);
   }
   return null;
 }

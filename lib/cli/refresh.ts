@@ -1,4 +1,4 @@
-import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
+import { MAX_TIMER_MS, parseDuration, sleep } from '../platform/index.ts';
 import type { InferValues, OptionTable } from './options.ts';
 
 export const WATCH = {
@@ -26,5 +26,5 @@ export function watchInterval(values: InferValues<typeof WATCH>): number | null 
 }
 
 export function untilNext(interval: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, interval));
+  return sleep(interval);
 }

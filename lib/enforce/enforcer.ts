@@ -4,8 +4,8 @@ import { errorCode, GPUOwnerError } from '../errors.ts';
 import {
   bootMilliseconds,
   formatDuration,
-  pause,
   sanitize,
+  sleep,
   systemError,
   TIMEOUTS,
   userName,
@@ -103,7 +103,7 @@ export class Enforcer {
         if (failure !== error.message) this.#log(`can't look at the GPUs: ${sanitize(error.message, 500)}`);
         failure = error.message;
       }
-      await pause(TIMEOUTS.enforceLook, signal);
+      await sleep(TIMEOUTS.enforceLook, signal);
     }
     this.#watch.release();
   }

@@ -1,6 +1,6 @@
 import { checkHostName, type Host, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { formatDuration, pause, sanitize, showValue } from '../platform/index.ts';
+import { formatDuration, sanitize, showValue, sleep } from '../platform/index.ts';
 import {
   brokenConnection,
   explain,
@@ -147,7 +147,7 @@ export async function watchHosts<Kind extends keyof Records>(
       onAnswer(last);
       // Not all at the same time: perhaps it was a gateway that restarted.
       if (hasAnswered) retry = MIN_RETRY_MS;
-      await pause(retry * (0.75 + Math.random() / 2), signal);
+      await sleep(retry * (0.75 + Math.random() / 2), signal);
       retry = Math.min(2 * retry, MAX_RETRY_MS);
     }
   };
@@ -319,7 +319,7 @@ async function question(
     const rest = LOGIN_PAUSE_MS * 2 ** (tries - 1) * (0.75 + Math.random() / 2);
     if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
       return interpret(host, request, result, timeoutMs, directory);
-    await new Promise((resolve) => setTimeout(resolve, rest));
+    await sleep(rest);
   }
 }
 

@@ -3,7 +3,7 @@
 // neither a crash of this process nor a lost answer runs a job twice. docs/decisions/058-moving-jobs.md
 import type { Host } from '../config/index.ts';
 import { type JobElsewhere, type PlaceState, STARTED } from '../jobs/index.ts';
-import { TIMEOUTS } from '../platform/index.ts';
+import { sleep, TIMEOUTS } from '../platform/index.ts';
 import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
@@ -133,7 +133,7 @@ export class Mover {
         this.#busy.add(job.id);
         void this.#advance(job).finally(() => this.#busy.delete(job.id));
       }
-      await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+      await sleep(TICK_MS);
     }
     for (const feed of this.#feeds.values()) feed.end();
   }

@@ -3,7 +3,7 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError, ifPossible } from '../errors.ts';
-import { invalidArgument, listWords, now, pause, showValue } from '../platform/index.ts';
+import { invalidArgument, listWords, now, showValue, sleep } from '../platform/index.ts';
 import { cancelJob, noteCancellation, waitForJobs } from './job-control.ts';
 import type { JobPart, JobRequest } from './job-record.ts';
 import { formatPart, isLiving, type Job, jobAt, parsePart, stateOf } from './job-state.ts';
@@ -111,7 +111,7 @@ export async function waitForPart(
   const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
   while (store.jobOfPart(part) === null && isLiving(stateOf(store, part.id)?.state)) {
     if (now() >= end) return null;
-    await pause(Math.min(POLL_MS, Math.max(1, end - now())));
+    await sleep(Math.min(POLL_MS, Math.max(1, end - now())));
   }
   const id = store.jobOfPart(part);
   if (id === null) return describePart(store, part);
@@ -144,7 +144,7 @@ async function announced(store: JobStore, part: JobPart): Promise<number | null>
   for (;;) {
     const id = store.jobOfPart(part);
     if (id !== null || now() > end || !store.begunParts(part.id).includes(part.index)) return id;
-    await pause(START_POLL_MS);
+    await sleep(START_POLL_MS);
   }
 }
 

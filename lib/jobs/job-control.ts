@@ -3,7 +3,7 @@
 import { closeSync } from 'node:fs';
 import { ifPossible } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
-import { now, ownersOf, timerMs } from '../platform/index.ts';
+import { now, ownersOf, sleep, timerMs } from '../platform/index.ts';
 import {
   isAlive,
   isSameFile,
@@ -49,7 +49,7 @@ export async function cancelJob(
       signalAll(job, time >= end - SETTLE_MS, grace);
       next = time + REPEAT_MS;
     }
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await sleep(POLL_MS);
   }
   if (reason === null || found.job.request.move === undefined) notifyOfCancelled(store, id);
   return 'ended';

@@ -2,7 +2,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { errorMessage } from '../errors.ts';
 import { errno, nativeOrNull } from '../native.ts';
-import { invalidArgument, pause, showValue } from '../platform/index.ts';
+import { invalidArgument, showValue, sleep } from '../platform/index.ts';
 import { isLiving, type Job } from './job-state.ts';
 
 /** As the keeper cuts: native/keeper/job_file.cc. */
@@ -112,7 +112,7 @@ export async function* followOutput(
       for (const part of output?.read() ?? []) yield { ...part, size: output?.size ?? 0, isOver: false };
       const [at, size] = [output?.at ?? 0, output?.size ?? 0];
       yield { bytes: Buffer.alloc(0), dropped: 0, at, size, isOver };
-      if (!isOver) await pause(POLL_MS, signal);
+      if (!isOver) await sleep(POLL_MS, signal);
     }
   } finally {
     output?.close();

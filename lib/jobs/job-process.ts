@@ -6,7 +6,7 @@ import type { Settings, Slot, WaitOptions } from '../claims/index.ts';
 import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import { now, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
+import { now, sanitize, setVariables, sleep, systemError, warn } from '../platform/index.ts';
 import type { IdleLimit } from './idle.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
 import { isAlive, type JobElsewhere, type JobProgress, type JobRequest, writeBlock } from './job-record.ts';
@@ -128,10 +128,10 @@ export class JobProcess implements BackgroundJob {
       const job = this.store.read(id);
       return job !== null && isAlive(job);
     };
-    while (this.request.after.some(isAhead)) await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
+    while (this.request.after.some(isAhead)) await sleep(FOLLOW_MS);
     // The clock may have been set since the native program began to wait.
     for (let left = this.#untilStart; left > 0; left = this.#untilStart)
-      await new Promise((resolve) => setTimeout(resolve, Math.min(left, MAX_CLOCK_MS)));
+      await sleep(Math.min(left, MAX_CLOCK_MS));
   }
 
   /** Why it can't start, if a job that it was to follow didn't end well. */

@@ -4,7 +4,7 @@
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode, GPUOwnerError, ifThere } from '../errors.ts';
-import { bootId, pause, removeOlder, TIMEOUTS } from '../platform/index.ts';
+import { bootId, removeOlder, sleep, TIMEOUTS } from '../platform/index.ts';
 import { cancelJob } from './job-control.ts';
 import { isAlive, type StoredJob } from './job-record.ts';
 import { type Job, stateOf } from './job-state.ts';
@@ -99,7 +99,7 @@ function findJob(store: JobStore, key: string): StoredJob | null {
  */
 export async function startHere(store: JobStore, { key, isHeld }: MoveRequest): Promise<void> {
   const end = performance.now() + TIMEOUTS.hold;
-  while (isHeld && readDecision(store, key) === null && performance.now() < end) await pause(POLL_MS);
+  while (isHeld && readDecision(store, key) === null && performance.now() < end) await sleep(POLL_MS);
   const word = decide(store, key, isHeld ? EXPIRED : STARTED);
   if (word === STARTED) return;
   const why = word === EXPIRED ? 'the move was not confirmed in time' : MOVED;

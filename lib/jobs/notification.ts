@@ -15,9 +15,9 @@ import {
   killGroup,
   now,
   ownProgram,
-  pause,
   sanitize,
   showValue,
+  sleep,
   systemError,
 } from '../platform/index.ts';
 import { readActivity } from '../status/index.ts';
@@ -272,7 +272,7 @@ async function post(url: URL, message: Message, limits: typeof LIMITS): Promise<
     const length = limits.pausesMs[tries - 1];
     if (isFinal || length === undefined)
       return `${failure}${tries === 1 ? '' : `; it was tried ${tries} times`}`;
-    await pause(length);
+    await sleep(length);
   }
 }
 
@@ -337,7 +337,7 @@ function finish(store: JobStore, id: number, event: JobEvent): void {
 
 /** The end is told after the start. */
 async function untilStartedTold(store: JobStore, id: number, ms: number): Promise<void> {
-  for (const end = now() + ms; now() < end; await pause(POLL_MS)) {
+  for (const end = now() + ms; now() < end; await sleep(POLL_MS)) {
     const status = statSync(markOf(store, id, 'started'), { throwIfNoEntry: false });
     if (status === undefined || status.size > 0) return;
   }

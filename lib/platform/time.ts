@@ -37,7 +37,7 @@ export function timerMs(left: number): number {
 }
 
 /** Resolves after so many ms, or when the signal comes. */
-export function pause(milliseconds: number, signal?: AbortSignal): Promise<void> {
+export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.resolve();
   return new Promise((resolve) => {
     const end = () => {

@@ -9,9 +9,9 @@ import {
   isoTime,
   now,
   type ProcessDescription,
-  pause,
   processCommand,
   readProcessStat,
+  sleep,
 } from '../platform/index.ts';
 import { gpuJSON, type Observation, observe, type QueueEntry } from '../status/index.ts';
 
@@ -155,7 +155,7 @@ export class MachineView implements LiveView, MachineState {
       const begin = now();
       await this.look();
       if (!signal.aborted) onLook();
-      await pause(Math.max(intervalMs / 2, intervalMs - (now() - begin)), signal);
+      await sleep(Math.max(intervalMs / 2, intervalMs - (now() - begin)), signal);
     }
   }
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { problem } from '../../lib/config/index.ts';
 import { errorCode, GPUOwnerError } from '../../lib/errors.ts';
-import { formatBytes, now, pause, timerMs } from '../../lib/platform/index.ts';
+import { formatBytes, now, sleep, timerMs } from '../../lib/platform/index.ts';
 import { type Action, checkScenario, parseScenario, parseSpeed, type Step } from './scenario.ts';
 import { reasonIn, Simulator } from './simulator.ts';
 
@@ -84,7 +84,7 @@ class Player {
     const begun = now();
     for (const { at, action } of steps) {
       const left = () => begun + at / this.#speed - now();
-      while (left() > 0 && !signal.aborted) await pause(timerMs(left()), signal);
+      while (left() > 0 && !signal.aborted) await sleep(timerMs(left()), signal);
       if (signal.aborted) return;
       this.#time = at;
       await this.#act(action);
@@ -202,7 +202,7 @@ class Occupant {
     await Promise.race([
       answered,
       this.ended,
-      pause(ANSWER_TIMEOUT_MS, AbortSignal.any([done.signal, this.#signal])),
+      sleep(ANSWER_TIMEOUT_MS, AbortSignal.any([done.signal, this.#signal])),
     ]);
     done.abort();
   }

@@ -1,4 +1,4 @@
-import { pause as pauseUnless } from '../../lib/platform/time.ts';
+import { sleep as pauseUnless } from '../../lib/platform/time.ts';
 import { pause } from '../support/machine.ts';
 import type { Random } from '../support/random.ts';
 import type { RedisServer } from '../support/redis-server.ts';

@@ -1,6 +1,6 @@
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { commandProblem } from '../../jobs/index.ts';
-import { type Endpoint, formatDuration, now, pause, sanitize } from '../../platform/index.ts';
+import { type Endpoint, formatDuration, now, sanitize, sleep } from '../../platform/index.ts';
 import { executedWords, noSweep, type Sweep } from '../files/index.ts';
 import {
   type Eta,
@@ -171,7 +171,7 @@ async function queueWithTasks(
         `${missing} (${whereText(location)}): waiting up to ${formatDuration(waitMs)} for gpu-owner exp run or exp manager`,
       );
     }
-    await pause(Math.min(left, TASKS_INTERVAL_MS), signal);
+    await sleep(Math.min(left, TASKS_INTERVAL_MS), signal);
   }
 }
 

@@ -1,7 +1,7 @@
 import type { Host } from '../../config/index.ts';
 import { GPUOwnerError, isFailure } from '../../errors.ts';
 import { type Channel, type HostFailure, openChannel } from '../../fleet/index.ts';
-import { formatDuration, pause, sanitize, schema, TIMEOUTS } from '../../platform/index.ts';
+import { formatDuration, sanitize, schema, sleep, TIMEOUTS } from '../../platform/index.ts';
 import { type Begin, WorkerSession } from '../protocol/index.ts';
 import type { Queue, WorkerInfo } from '../queue/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
@@ -148,7 +148,7 @@ export class HostWorkers implements Pool {
         `${host.name}: ${message}${isHopeless ? '' : `. Trying again in ${formatDuration(ms)}`}`,
       );
       if (isHopeless) this.#over.abort();
-      await pause(ms, this.#over.signal);
+      await sleep(ms, this.#over.signal);
       if (this.#over.signal.aborted)
         return this.#end(host, this.#drains ? [] : [failedEnd(host, message, code)]);
       retry = Math.min(2 * retry, MAX_RETRY_MS);

@@ -1,7 +1,8 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type HostFailure, readFromHost } from '../../fleet/index.ts';
-import { errorReason, formatSince, hostName, pause, sanitize, shellWords } from '../../platform/index.ts';
+import { errorReason, formatSince, hostName, sanitize, shellWords, sleep } from '../../platform/index.ts';
+import { isInside } from '../project/index.ts';
 import { type AttemptInfo, NO_PID, type Queue, type TaskRow } from '../queue/index.ts';
 
 /** Where the output of a task is printed. */
@@ -80,7 +81,7 @@ export class TaskLogs {
     );
     let { log, outcome } = attempt;
     while (follow && log === null && outcome === null) {
-      await new Promise((resolve) => setTimeout(resolve, POLL_INTERVAL_MS));
+      await sleep(POLL_INTERVAL_MS);
       ({ log, outcome } = await this.#now(attempt));
     }
     if (log === null) {
@@ -108,7 +109,7 @@ export class TaskLogs {
       );
     }
     // A file of that name may be this machine's own; and what the queue says may be anything.
-    if (!(own && isInside(this.#project, path)) && !isAbout(tail.lineBefore(), attempt)) {
+    if (!(own && isInside(path, this.#project)) && !isAbout(tail.lineBefore(), attempt)) {
       tail.close();
       return this.#output.line(
         `<== ${place}, ${own ? 'but the file has no output of this attempt' : elsewhere(attempt)}`,
@@ -129,7 +130,7 @@ export class TaskLogs {
         const now = await this.#now(attempt);
         copy(now.log?.to ?? null, now.outcome !== null);
         if (now.outcome !== null || !follow) return this.#lineOfEnd(now, last);
-        await new Promise((resolve) => setTimeout(resolve, POLL_INTERVAL_MS));
+        await sleep(POLL_INTERVAL_MS);
       }
     } finally {
       tail.close();
@@ -163,7 +164,7 @@ export class TaskLogs {
         ended.abort();
       });
       while (now.outcome === null && !ended.signal.aborted) {
-        await pause(POLL_INTERVAL_MS, ended.signal);
+        await sleep(POLL_INTERVAL_MS, ended.signal);
         now = await this.#now(attempt);
       }
       ended.abort();
@@ -210,10 +211,6 @@ function elsewhere({ worker, log }: AttemptInfo): string {
   const end = to === null ? '' : ` | head -c ${to - from}`;
   const look = `${shellWords(['tail', '-c', `+${from + 1}`, '--', path])}${end}`;
   return `not on this machine; to see it: ${shellWords(['ssh', '--', worker.host, look])}`;
-}
-
-function isInside(directory: string, path: string): boolean {
-  return path.startsWith(directory.endsWith('/') ? directory : `${directory}/`);
 }
 
 const CHUNK = 64 * 1024;

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
-import { listWords, pause, sanitize } from '../../platform/index.ts';
+import { listWords, sanitize, sleep } from '../../platform/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../files/index.ts';
 import { asKnown } from '../plan/index.ts';
 import type { Project } from '../project/index.ts';
@@ -320,7 +320,7 @@ export class Manager {
         since ??= performance.now();
         if (performance.now() - since >= restoreTimeoutMs) throw this.#queueRemoved;
       }
-      await pause(
+      await sleep(
         this.#trouble === null ? MIN_LOOK_INTERVAL_MS : Math.min(RETRY_MS, restoreTimeoutMs),
         signal,
       );
@@ -353,7 +353,7 @@ export class Manager {
           'all workers have ended, and no GPU is held; waiting until the tables can be written. After Ctrl-C, the next start writes them',
         );
       }
-      await pause(RETRY_MS, signal);
+      await sleep(RETRY_MS, signal);
     }
     return this.manages || (await this.#otherManagerLives(signal));
   }
@@ -381,7 +381,7 @@ export class Manager {
           );
         }
       }
-      await pause(MIN_LOOK_INTERVAL_MS, signal);
+      await sleep(MIN_LOOK_INTERVAL_MS, signal);
     }
     return false;
   }

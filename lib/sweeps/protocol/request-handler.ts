@@ -1,6 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { GPUOwnerError } from '../../errors.ts';
-import { hostName, isLoopback, pause, sanitize } from '../../platform/index.ts';
+import { hostName, isLoopback, sanitize, sleep } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
@@ -71,7 +70,7 @@ export class RequestHandler {
           error.code === 'ERR_QUEUE' &&
           !(error instanceof QueueRemovedError);
         if (!passes || this.#closed.signal.aborted || performance.now() > end) throw error;
-        await pause(RETRY_MS, this.#closed.signal);
+        await sleep(RETRY_MS, this.#closed.signal);
       }
     }
   }
@@ -211,7 +210,9 @@ export class RequestHandler {
 
   /** The manager says what is wrong with a table that can't be read. */
   #resultInTable(taskId: string): Promise<Values | null> {
-    const timeout = sleep(READ_TIMEOUT_MS, null, { ref: false });
+    const timeout = new Promise<null>((resolve) => {
+      setTimeout(resolve, READ_TIMEOUT_MS, null).unref();
+    });
     return Promise.race([this.#options.resultInTable(taskId).catch(() => null), timeout]);
   }
 

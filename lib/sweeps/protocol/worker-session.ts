@@ -1,5 +1,5 @@
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
-import { now, pause, sanitize, schema } from '../../platform/index.ts';
+import { now, sanitize, schema, sleep } from '../../platform/index.ts';
 import { type Attempt, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
 import { isValues, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
@@ -260,7 +260,7 @@ export class WorkerSession {
     const { queue } = this.#options;
     const { signal } = this.#closed;
     for (let seen = queue.changeCount; !signal.aborted; seen = queue.changeCount) {
-      await queue.changed(CHANGED_MS, signal, seen).catch(() => pause(CHANGED_MS, signal));
+      await queue.changed(CHANGED_MS, signal, seen).catch(() => sleep(CHANGED_MS, signal));
       if (queue.changeCount !== seen) this.#send({ changed: true });
     }
   }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
-import { pause } from '../../platform/index.ts';
+import { sleep } from '../../platform/index.ts';
 import { type Comparison, drawTrials, isDrawn, type SeededSearch } from '../files/index.ts';
 import {
   batchesOf,
@@ -140,7 +140,7 @@ export class SearchRun {
         if (signal.aborted) break;
         this.#drawn = null; // the last task of the generator may not have been added
         if (error instanceof SamplerGoneError && this.#restarts++ < MAX_RESTARTS) this.close();
-        else if (error instanceof GPUOwnerError && error.code === 'ERR_QUEUE') await pause(RETRY_MS, signal);
+        else if (error instanceof GPUOwnerError && error.code === 'ERR_QUEUE') await sleep(RETRY_MS, signal);
         else {
           this.#error = error as GPUOwnerError;
           tell(`the search has ended: ${this.#error.message}`);

@@ -1,5 +1,5 @@
 import { type ErrorCode, errorMessage, GPUOwnerError } from '../../errors.ts';
-import { pause, sanitize, TIMEOUTS } from '../../platform/index.ts';
+import { sanitize, sleep, TIMEOUTS } from '../../platform/index.ts';
 import { MAX_DELAY_MS, QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
 import type { Shutdown } from './shutdown.ts';
 
@@ -77,7 +77,7 @@ async function retry<T>(
     } catch (error) {
       const milliseconds = pauseAfter(error, tries);
       tell(`${errorMessage(error)} (trying again in ${milliseconds / 1000} s)`);
-      await pause(milliseconds, signal);
+      await sleep(milliseconds, signal);
     }
   }
 }

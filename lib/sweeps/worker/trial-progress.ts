@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import { setTimeout as pause } from 'node:timers/promises';
 import { ifFailed, isFailure } from '../../errors.ts';
+import { sleep } from '../../platform/index.ts';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { metricOf, TrialCourse } from '../search/index.ts';
 import { isValues, Literal, readValue, type Value, type Values } from '../task/index.ts';
@@ -64,7 +64,7 @@ export class TrialProgress {
     const { queue, stop } = this.#options;
     const course = this.#course;
     for (let isBad = false; course !== null && !isBad; ) {
-      await pause(POLL_MS, undefined, { signal }).catch(() => {});
+      await sleep(POLL_MS, signal);
       if (signal.aborted) return;
       await this.#read(false);
       // Errors are met again where the queue is needed.

@@ -1,3 +1,4 @@
+import { sleep } from '../../platform/index.ts';
 import { QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
 
 /** Whether there is work for a worker that has no task. */
@@ -83,7 +84,7 @@ export class WorkStatus {
       } catch (error) {
         if (error instanceof QueueRemovedError) return true;
         // Other errors are reported by operations that need the queue now.
-        await new Promise((resolve) => setTimeout(resolve, signal.aborted ? 0 : RECHECK_MS / 10));
+        await sleep(signal.aborted ? 0 : RECHECK_MS / 10);
       }
     }
     return false;

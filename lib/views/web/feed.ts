@@ -3,7 +3,7 @@
 import type { ServerResponse } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
 import type { Job } from '../../jobs/index.ts';
-import { hostName, isoTime, now, pause, TIMEOUTS, userName } from '../../platform/index.ts';
+import { hostName, isoTime, now, sleep, TIMEOUTS, userName } from '../../platform/index.ts';
 import type { FleetView } from '../fleet-view.ts';
 import type { MachineSnapshot, MachineView } from '../machine-view.ts';
 import { Day, type GPUDay, SLOT_MS } from './day.ts';
@@ -117,7 +117,7 @@ export class Feed {
         const begin = now();
         await this.#look();
         this.#send();
-        await pause(Math.max(this.#intervalMs / 2, this.#intervalMs - (now() - begin)), this.#end.signal);
+        await sleep(Math.max(this.#intervalMs / 2, this.#intervalMs - (now() - begin)), this.#end.signal);
       }
     } finally {
       clearInterval(repeat);

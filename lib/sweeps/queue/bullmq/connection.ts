@@ -1,9 +1,8 @@
 import { createRequire } from 'node:module';
-import { setTimeout as pause } from 'node:timers/promises';
 import type * as BullMQ from 'bullmq';
 import type * as IORedis from 'ioredis';
 import { errorMessage, GPUOwnerError } from '../../../errors.ts';
-import { now } from '../../../platform/index.ts';
+import { now, sleep } from '../../../platform/index.ts';
 import { unusable } from '../queue.ts';
 import type { Address } from './address.ts';
 import { explain, isPassing } from './errors.ts';
@@ -150,7 +149,7 @@ export class RedisConnection {
         if (this.#closed || !isPassing(error) || now() > end) throw explain(error, this.address.url);
         last = error;
       }
-      await pause(50);
+      await sleep(50);
     }
   }
 
@@ -190,7 +189,7 @@ export class RedisConnection {
         const none = Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' });
         throw explain(this.#lastError ?? last ?? none, url);
       }
-      await pause(milliseconds);
+      await sleep(milliseconds);
     }
   }
 }

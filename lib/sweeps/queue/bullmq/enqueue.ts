@@ -1,4 +1,4 @@
-import { setTimeout as pause } from 'node:timers/promises';
+import { sleep } from '../../../platform/index.ts';
 import { seedOf, type TaskSpec } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type MergedBatch } from '../enqueue.ts';
 import { type Enqueued, MAX_BYTES, type Queue } from '../queue.ts';
@@ -24,7 +24,7 @@ export function enqueue(
 /** One after the other: names have numbers without gaps. */
 async function inTurn<T>({ connection }: JobStore, act: () => Promise<T>): Promise<T> {
   const token = newToken();
-  while (!(await tryLock(connection, 'adding', token, TURN_MS))) await pause(20);
+  while (!(await tryLock(connection, 'adding', token, TURN_MS))) await sleep(20);
   try {
     return await act();
   } finally {

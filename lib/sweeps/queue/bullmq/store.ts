@@ -1,5 +1,4 @@
-import { setTimeout as pause } from 'node:timers/promises';
-import { now } from '../../../platform/index.ts';
+import { now, sleep } from '../../../platform/index.ts';
 import { type Counts, MAX_BYTES, MAX_DELAY_MS, type State } from '../queue.ts';
 import { EVENTS, isDone, type RedisConnection, serverTime } from './connection.ts';
 import { removed } from './errors.ts';
@@ -277,7 +276,7 @@ export class JobStore {
   async endLost(): Promise<number> {
     // BullMQ notes who has a job, and next time looks whether they still have it.
     const first = await this.look();
-    await pause(2);
+    await sleep(2);
     return first + (await this.look());
   }
 

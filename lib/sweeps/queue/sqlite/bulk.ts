@@ -1,6 +1,6 @@
-import { setImmediate as breathe, setTimeout as pause } from 'node:timers/promises';
+import { setImmediate as breathe } from 'node:timers/promises';
 import { GPUOwnerError } from '../../../errors.ts';
-import { showValue } from '../../../platform/index.ts';
+import { showValue, sleep } from '../../../platform/index.ts';
 import { seedOf, stringifyValue } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
 import { batchesOf, type Enqueued, type Queue, type Selection, type State } from '../queue.ts';
@@ -23,7 +23,7 @@ export function bulkMethods(
     enqueue: (tasks, options = {}) =>
       enqueueInBatches(tasks, options, { tasks: BATCH, bytes: Number.POSITIVE_INFINITY }, async (batch) => {
         const enqueued = await database.write(() => addBatch(database, batch));
-        await pause(PAUSE_MS);
+        await sleep(PAUSE_MS);
         return enqueued;
       }),
 

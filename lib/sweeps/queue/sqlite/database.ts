@@ -1,9 +1,8 @@
 import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
-import { now, shellWords } from '../../../platform/index.ts';
+import { now, shellWords, sleep } from '../../../platform/index.ts';
 import { unusable } from '../queue.ts';
 import {
   explain,
@@ -109,7 +108,7 @@ export class Database {
   async writeAlong(act: () => void, milliseconds: number): Promise<void> {
     this.#along.add(act);
     // A process that has nothing else to do doesn't wait: the queue is closed then.
-    await pause(milliseconds, undefined, { ref: false });
+    await new Promise((resolve) => setTimeout(resolve, milliseconds).unref());
     try {
       if (this.#along.has(act)) await this.write(() => {});
     } finally {
@@ -262,7 +261,7 @@ async function retryWhileBusy<T>(path: string, act: () => T): Promise<T> {
         );
       }
     }
-    await pause(milliseconds * (0.5 + Math.random()));
+    await sleep(milliseconds * (0.5 + Math.random()));
   }
 }
 
