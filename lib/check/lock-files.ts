@@ -199,7 +199,7 @@ function* openFilesIn(
   for (const pid of processIds()) {
     for (const number of namesIn(`/proc/${pid}/fd`)) {
       const descriptor = `/proc/${pid}/fd/${number}`;
-      // The link of a file that was made without a name never has the right one, but always the directory. It may be closed meanwhile.
+      // The link of a file that was made without a name never has the right one, but always the directory. The program may have closed it.
       const place = ifPossible(() => dirname(readlinkSync(descriptor)), null);
       if (place !== null && directory.all.includes(place) && isHere(pid, place))
         yield { descriptor, pid, place };

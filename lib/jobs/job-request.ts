@@ -148,7 +148,7 @@ export function refuseInsideJob(): never {
 }
 
 export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryBytes'> {
-  const directory = ifPossible(() => process.cwd(), ''); // it may have been removed
+  const directory = ifPossible(() => process.cwd(), ''); // the directory may have been removed
   if (!schema.isAbsolutePath(directory))
     throw invalidArgument('the current directory is not known: cd to another one');
   const bytes = readlinkSync('/proc/self/cwd', 'buffer');

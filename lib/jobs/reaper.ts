@@ -88,7 +88,7 @@ export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<vo
   for (let pause = 1; ; pause = Math.min(2 * pause, 100)) {
     const orphans = children().filter((pid) => !own.has(pid) && !isKeeper(pid) && !isInOurSession(pid));
     const left = orphans.filter((pid) => {
-      // It may have another user's rights now, or be gone.
+      // The process may have another user's rights now, or be gone.
       ifPossible(() => process.kill(pid, 'SIGKILL'), false);
       return !native().processCollect(pid);
     });

@@ -391,7 +391,7 @@ export function belowSubmitter(start: Start): Start {
 export function leaveSubmitter({ submitter }: Start): void {
   setVariables({ [ERRORS]: undefined });
   if (submitter === null) return;
-  ifPossible(() => writeSync(submitter, '\n'), 0); // it may have been killed
+  ifPossible(() => writeSync(submitter, '\n'), 0); // the submitter may have been killed
   closeSync(submitter);
 }
 

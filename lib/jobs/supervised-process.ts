@@ -242,7 +242,7 @@ function isKeeper(pid: number): boolean {
 }
 
 function signal(pid: number, name: NodeJS.Signals): void {
-  ifPossible(() => process.kill(pid, name), false); // it may have ended
+  ifPossible(() => process.kill(pid, name), false); // the process may have ended
 }
 
 const SIGNALS = new Map<number, string>(

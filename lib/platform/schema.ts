@@ -196,7 +196,7 @@ export const jsonOf =
     try {
       parsed = JSON.parse(json);
     } catch {
-      throw new Mismatch(path); // it is no JSON
+      throw new Mismatch(path); // the text is no JSON
     }
     return check(parsed, path);
   };

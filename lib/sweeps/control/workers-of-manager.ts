@@ -119,7 +119,7 @@ function workersBefore(name: string, directory: string): number[] {
   return readdirSync('/proc').flatMap((entry) => {
     const pid = Number(entry);
     if (!Number.isInteger(pid) || pid === process.pid) return [];
-    // It may be another user's, or have ended.
+    // The process may be another user's, or have ended.
     return ifPossible(() => {
       const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
       const isSame = words.includes(`--over-ssh=${name}`) && words.includes('worker');
@@ -131,6 +131,6 @@ function workersBefore(name: string, directory: string): number[] {
 /** The first signal drains workers, the second stops them. */
 function signalAll(pids: readonly number[]): void {
   for (const pid of pids) {
-    ifPossible(() => process.kill(pid, 'SIGTERM'), false); // it may have ended
+    ifPossible(() => process.kill(pid, 'SIGTERM'), false); // the process may have ended
   }
 }

@@ -90,7 +90,7 @@ export class ManagerConnection {
     try {
       message = schema.object(parseValue(line), 'message') as Values;
     } catch {
-      // It is no JSON, or no object.
+      // The line is no JSON, or no object.
       this.#lose('a message of the manager made no sense');
       return;
     }

@@ -100,7 +100,7 @@ function jsonValue(text: string): unknown {
     const value: unknown = JSON.parse(text);
     return JSON.stringify(value) === text ? value : undefined;
   } catch {
-    return undefined; // it is no JSON: nothing else fails there
+    return undefined; // the text is no JSON: nothing else fails there
   }
 }
 
