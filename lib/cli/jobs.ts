@@ -30,7 +30,7 @@ const GROUPS = [
       all: { help: 'list all that are remembered, also those that ended before' },
       user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
       json: {
-        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, array: { id, index }, parts, progress }',
+        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, retried, ran, array: { id, index }, parts, progress }',
       },
       ...WATCH,
       ...HOSTS_WITH_JSON,
@@ -282,6 +282,7 @@ function timeOf({ state, submitted, started, ended }: ListedJob): string {
 
 function remarks({
   preempted,
+  retried,
   ran,
   state,
   exitCode,
@@ -303,6 +304,8 @@ function remarks({
     texts.push(
       `preempted ${preempted === 1 ? 'once' : `${preempted} times`}, ran ${formatDuration(ran * 1_000)}`,
     );
+  if (retried > 0)
+    texts.push(`failed ${retried === 1 ? 'once' : `${retried} times`} before, and was started anew`);
   if (state === 'failed' && exitCode !== null) texts.push(`exit code ${exitCode}`);
   if (until !== null) {
     const left = Date.parse(until) - Date.now();

@@ -218,6 +218,7 @@ export function describe(job: MovingJob): ListedJob {
     parts: null,
     output: null,
     preempted: 0,
+    retried: 0,
     ran: 0,
     progress: null,
   };

@@ -99,6 +99,13 @@ export const RUN_GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 const [options, ...criteria] = RUN_GROUPS;
+const RETRY = {
+  retry: {
+    value: 'N',
+    help: 'start the command anew, up to N times, if it fails; each time it waits for GPUs again',
+    candidates: ['1', '3'],
+  },
+} satisfies OptionTable;
 const ARRAY = {
   array: {
     value: 'IDS[%N]',
@@ -111,7 +118,7 @@ const ARRAY = {
 
 /** Options of `submit`. */
 export const SUBMIT_GROUPS = [
-  { options: { ...options.options, ...JOB, ...ARRAY } },
+  { options: { ...options.options, ...JOB, ...RETRY, ...ARRAY } },
   ...criteria,
 ] as const satisfies readonly OptionGroup[];
 

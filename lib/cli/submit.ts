@@ -12,6 +12,7 @@ import {
   SweepProgress,
   submitCommand,
 } from '../jobs/index.ts';
+import { showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { withExitCode } from './exit-codes.ts';
@@ -29,6 +30,7 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   else if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
   if (array !== undefined && waitOption(values, true) === null)
     throw usage('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
+  retriesOf(values.retry);
   if (values.on !== undefined)
     return (await import('./remote.ts')).submitOn(values.on, parsed, checkRun(parsed, 'submit'));
   const start = readStart(values['as-job']);
@@ -89,6 +91,12 @@ function slurmVariables(job: number, index: number, ids: readonly number[]): Rec
   };
 }
 
+/** @throws ERR_INVALID_ARGUMENT */
+function retriesOf(text = '0'): number {
+  if (/^\d{1,4}$/.test(text)) return Number(text);
+  throw usage(`--retry: ${showValue(text)} is not a number of times; use 1, 2, …, or 0 for none`);
+}
+
 /** The job's own process, in the background. */
 async function runJob(
   job: JobProcess,
@@ -101,7 +109,14 @@ async function runJob(
     // A job that starts anew has waited before: the limit of that wait doesn't count again.
     const wait = waitLimits(job.isRestarted ? {} : values, true);
     const claim = await job.claim(settings, wait, limit).finally(() => wait?.end());
-    becomeKeeper(claim, { ...request, words: command.length, start: job.start, isRequeued: true, job });
+    becomeKeeper(claim, {
+      ...request,
+      words: command.length,
+      start: job.start,
+      isRequeued: true,
+      retries: retriesOf(values.retry),
+      job,
+    });
   } catch (error) {
     if (error instanceof GPUOwnerError) {
       const hasMoved = error.code === 'ERR_ABORTED';

@@ -210,6 +210,7 @@ const JOB = {
   after: someOf(id),
   output: or(text),
   preempted: described(schema.or(index, 0), 'How often it gave way to another request.'),
+  retried: described(schema.or(index, 0), 'How often it had failed, and was started anew.'),
   ran: described(schema.or(index, 0), 'How many seconds it had run by then.'),
   array: or(record({ id, index }, 'The array that it is a part of, and its number there.')),
   parts: described(

@@ -53,7 +53,8 @@ export class JobProcess implements BackgroundJob {
   private constructor(store: JobStore, start: JobStart, announce: Announce) {
     this.store = store;
     this.#start = start;
-    this.#order = start.order;
+    // A user whose command fails again and again doesn't keep the same turn.
+    this.#order = start.hasFailed ? undefined : start.order;
     this.#announce = announce;
     setVariables({
       // Descriptors of the submitter are closed before the job starts, and aren't for its command.
@@ -97,9 +98,9 @@ export class JobProcess implements BackgroundJob {
     return this.#start;
   }
 
-  /** Whether the command was preempted before: then the job has its place in the queue, and has waited for other jobs. */
+  /** Whether the command was preempted, or had failed, before: then the job has its place in the queue, and has waited for other jobs. */
   get isRestarted(): boolean {
-    return this.#start.preemptions > 0;
+    return this.#start.preemptions + this.#start.failures > 0;
   }
 
   /** Only the output that is kept in the job's own directory is cut. */

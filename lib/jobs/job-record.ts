@@ -101,6 +101,8 @@ interface JobEnd {
   requeued: number | null;
   /** How often it was preempted, and how many ms it ran before that. */
   preempted: number;
+  /** How often it had failed, and was started anew. */
+  failures: number;
   ran: number;
 }
 
@@ -284,6 +286,7 @@ const END = record({
   cancelled: or(flag, false),
   requeued: or(nullable(epochMs), null),
   preempted: or(whole(), 0),
+  failures: or(whole(), 0),
   ran: or(schema.amount(), 0),
 });
 

@@ -56,6 +56,8 @@ export interface Job {
   output: string | null;
   /** How often it was preempted. */
   preempted: number;
+  /** How often it had failed, and was started anew. */
+  retried: number;
   /** How long it ran before that, in seconds. */
   ran: number;
   /** The array that it is a part of, and its number there; null: none. */
@@ -246,6 +248,7 @@ function describe(
     after: request.after.map(({ id }) => id),
     output: request.output,
     preempted: job.end?.preempted ?? 0,
+    retried: job.end?.failures ?? 0,
     ran: Math.round((job.end?.ran ?? 0) / 1_000),
     array: request.part ?? null,
     parts: sanitizeOptional(request.array),
@@ -282,6 +285,7 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     after: [],
     output: null,
     preempted: 0,
+    retried: 0,
     ran: 0,
     array: null,
     parts: null,

@@ -123,6 +123,8 @@ interface KeptCommand {
   start: Start;
   /** Whether it is started anew after it was preempted. */
   isRequeued: boolean;
+  /** How often it is started anew after it has failed. */
+  retries?: number;
   /** The job that it is; null: it isn't in the background. */
   job: BackgroundJob | null;
 }
@@ -133,7 +135,7 @@ interface KeptCommand {
  */
 export function becomeKeeper(
   { claim, placeholder, settings, usage }: JobClaim,
-  { words, limit, idle, preemption, start, isRequeued, job }: KeptCommand,
+  { words, limit, idle, preemption, start, isRequeued, retries = 0, job }: KeptCommand,
 ): never {
   // Claims inside the job must find what it holds.
   const inherited = parseInherited(process.env[INHERITED]);
@@ -144,10 +146,11 @@ export function becomeKeeper(
   // Inside a job, the job gives way.
   const givesWay = preemption !== null && claim.job === null;
   const giveWay = givesWay ? giveWayOptions(claim, preemption) : [];
-  const restarts = givesWay ? restartVariables(start) : {};
+  const restarts = givesWay || retries > 0 ? restartVariables(start) : {};
   const variables = simulatedVariables({ ...process.env, ...own });
   setVariables({ ...own, ...restarts, ...variables, [INHERITED]: undefined });
-  const requeue = givesWay && isRequeued ? requeueOptions(start, words) : null;
+  const isStartedAnew = (givesWay && isRequeued) || retries > 0;
+  const requeue = isStartedAnew ? requeueOptions(start, words, retries) : null;
   const args = [
     KEEPER,
     'run',

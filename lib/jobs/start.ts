@@ -38,7 +38,7 @@ export interface Start {
    * part: that which has made the job, a part of an array or a job that is submitted again;
    * placed: the job's own, which has left its caller's session and has waited for other jobs;
    * woken: the waiter, as it is time to look at GPUs;
-   * requeued: the keeper, after it has ended the command for another request;
+   * requeued: the keeper, after it has ended the command for another request, or the command has failed;
    * controller: the keeper of an array or of a sweep, whose parts or tasks this process starts.
    */
   kind: 'first' | 'part' | 'placed' | 'woken' | 'requeued' | 'controller';
@@ -50,9 +50,11 @@ export interface Start {
   submitter: number | null;
   /** The wait that goes on here; null: it begins here. */
   wait: HandedOverWait | null;
-  /** How often the command was preempted before, and for how many ms it has run in all. */
+  /** How often the command was preempted before, for how many ms it has run in all, how often it had failed, and whether it has just done so. */
   preemptions: number;
   ranMs: number;
+  failures: number;
+  hasFailed: boolean;
   /** The number of the array or sweep; null: this process is no controller. */
   controls: number | null;
 }
@@ -62,7 +64,7 @@ export type JobStart = Start & { job: MadeJob };
 
 /** The option that makes a process a job: `--as-job LOCK:FILE[:placed]`, descriptors. */
 const AS_JOB = '--as-job';
-/** Names the variable by which a command that is started once more knows it: how often it was, and how many ms it ran. */
+/** Names the variable by which a command that is started once more knows it; see native/keeper/command.cc. */
 const REQUEUED = 'GPU_OWNER_REQUEUED';
 /** Names the variable with the pipe to the submitter. See native/keeper/submit.h. */
 const SUBMITTER = 'GPU_OWNER_SUBMITTER';
@@ -105,12 +107,15 @@ export function readStart(asJob?: string): Start {
   const submitter = takeSubmitter();
   const controls = takeControlled();
   // The variable stays for the processes that are to come before the command.
-  const [, times = 0, ranMs = 0] = /^(\d{1,9}):(\d{1,15})$/.exec(process.env[REQUEUED] ?? '') ?? [];
+  const [, times, ran, failed, last] =
+    /^(\d{1,9}):(\d{1,15}):(\d{1,9}):([01])$/.exec(process.env[REQUEUED] ?? '') ?? [];
+  const [preemptions, ranMs, failures] = [Number(times ?? 0), Number(ran ?? 0), Number(failed ?? 0)];
   const { job, order, isPlaced } = asJob === undefined ? NO_JOB : openJob(asJob);
-  const isRequeued = Number(times) > 0;
+  const isRequeued = preemptions + failures > 0;
   const own = job === null ? 'first' : isPlaced ? 'placed' : 'part';
   const kind = controls !== null ? 'controller' : wait !== null ? 'woken' : isRequeued ? 'requeued' : own;
-  return { kind, job, order, submitter, wait, preemptions: Number(times), ranMs: Number(ranMs), controls };
+  const before = { preemptions, ranMs, failures, hasFailed: last === '1' };
+  return { kind, job, order, submitter, wait, ...before, controls };
 }
 
 function takeControlled(): number | null {
@@ -330,19 +335,21 @@ export function controllerOf(job: MadeJob): { program: readonly string[]; own: n
 
 /**
  * `requeued`: options of a keeper that starts its command anew. To be called when the environment is the command's.
- * @param words how many of the program's words are the command's
+ * @param words how many of the program's words are the command's @param retries how often a command that fails is started anew
  * @returns the options, and the program
  */
 export function requeueOptions(
   start: Start,
   words: number,
+  retries: number,
 ): { options: string[]; program: string[]; own: number } {
-  const { job, preemptions, ranMs } = start;
+  const { job, preemptions, ranMs, failures } = start;
   const restart = restartOf(start);
   const program = [process.execPath, ...process.execArgv, ...restart.words];
   const options = [
     ...['--requeue', String(program.length + restart.own - words)],
-    ...['--requeued', `${preemptions}:${ranMs}`],
+    ...['--requeued', `${preemptions}:${ranMs}:${failures}`],
+    ...(retries === 0 ? [] : ['--retry', String(retries)]),
     ...(job === null ? [] : ['--kept', String(job.lock)]),
     ...changesTo(environmentAtStart(job !== null)).flatMap((change) => ['--requeue-environment', change]),
   ];
@@ -362,10 +369,10 @@ function environmentAtStart(isJob: boolean): NodeJS.ProcessEnv {
   return before;
 }
 
-/** Variables of a preemptible command. */
-export function restartVariables({ preemptions }: Start): Record<string, string | undefined> {
+/** Variables of a command that may be started anew. */
+export function restartVariables({ preemptions, failures }: Start): Record<string, string | undefined> {
   return {
-    GPU_OWNER_RESTART: String(preemptions),
+    GPU_OWNER_RESTART: String(preemptions + failures),
     [REQUEUED]: undefined,
   };
 }

@@ -37,8 +37,8 @@ constexpr char kHelp[] =
     "         --log FD:BYTES  (run: the job's output; if it takes more, its middle is freed)\n"
     "         --then WORD  (run: a program to start after all GPUs are released, and its arguments, one each)\n"
     "         --give-way MS:SIGNAL  --queue-path PATH  --notice-path PATH  (run: to requests that need the GPUs)\n"
-    "         --requeue N  --requeue-environment NAME[=VALUE]  --requeued TIMES:MS  --kept FD  (run: then the command\n"
-    "                  is started anew; it begins N words behind --)\n"
+    "         --requeue N  --requeue-environment NAME[=VALUE]  --requeued TIMES:MS:FAILURES  --retry TIMES  --kept FD\n"
+    "                  (run: then, and if it fails, the command is started anew; it begins N words behind --)\n"
     "         --usage FD:OFFSET:SINCE:MS  (run, hold: the end of the lease's line in the ledger of usage, and how "
     "often\n"
     "                  to write there that the lease lasts; since boot)\n"
@@ -243,10 +243,13 @@ int parse_queue_path(const char*, const char* value, Options* options) {
 int parse_requeued(const char* option, const char* value, Requeue* requeue) {
   char number[24] = "";
   const char* rest = split(value, number, sizeof number);
-  if (rest && parse_number(number, INT_MAX - 1, &requeue->times) && parse_number(rest, LONG_MAX / 2, &requeue->ran)) {
+  char ran[24] = "";
+  const char* failures = rest ? split(rest, ran, sizeof ran) : nullptr;
+  if (failures && parse_number(number, INT_MAX - 1, &requeue->times) && parse_number(ran, LONG_MAX / 2, &requeue->ran) &&
+      parse_number(failures, INT_MAX - 1, &requeue->failures)) {
     return 0;
   }
-  return complain_value(option, value, "TIMES:MS");
+  return complain_value(option, value, "TIMES:MS:FAILURES");
 }
 
 // FD:NUMBER
@@ -348,6 +351,7 @@ constexpr struct {
     {"--notice-path", kRun, TEXT(give_way.notice)},
     {"--requeue", kRun, PARSE(parse_count(option, value, INT_MAX, &options->requeue.command))},
     {"--requeue-environment", kRun, PARSE(parse_then(option, value, &options->requeue.environment))},
+    {"--retry", kRun, PARSE(parse_count(option, value, INT_MAX - 1, &options->requeue.retries))},
     {"--requeued", kRun, PARSE(parse_requeued(option, value, &options->requeue))},
     {"--kept", kRun, PARSE(parse_descriptor(option, value, &options->requeue.kept))},
     {"--meter", kRun | kHold, PARSE(parse_meter(option, value, &options->meter))},

@@ -79,6 +79,8 @@ struct Requeue {
   int kept = -1;             // a lock of `inherited` that goes with it
   long times = 0;            // how often it was started anew before
   long ran = 0;              // ms that it ran in all before
+  long failures = 0;         // how often it had failed before, and was started anew
+  long retries = 0;          // how often that may be
 };
 
 // The end of the lease's line in the ledger of usage, in an open file.

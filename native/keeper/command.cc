@@ -106,6 +106,10 @@ bool start_program(const Options& options, const WordList& program) {
 
 int start_again(const Options& options, JobState* state) {
   const Requeue& requeue = options.requeue;
+  if (state->failed) {
+    say("%s has failed, and waits for GPUs to be started anew (retry %ld of %ld)", options.command_name(), state->failures,
+        requeue.retries);
+  }
   close_others(options, Keep::standard, requeue.kept, options.job);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, requeue.kept, options.job}) {
     if (fd >= 0) fcntl(fd, F_SETFD, 0);
@@ -118,8 +122,8 @@ int start_again(const Options& options, JobState* state) {
       unsetenv(change);
     }
   }
-  Buffer<64> requeued;
-  requeued.add("%ld:%" PRId64, state->preemptions, state->ran);
+  Buffer<96> requeued;
+  requeued.add("%ld:%" PRId64 ":%ld:%d", state->preemptions, state->ran, state->failures, state->failed ? 1 : 0);
   setenv("GPU_OWNER_REQUEUED", requeued.c_str(), 1);
   prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
   restore_open_files_limit(options);

@@ -50,6 +50,7 @@ Job::Job(const Options& options, Events events)
 void Job::set_state(JobState* state) {
   state_ = state;
   state_->preemptions = options_.requeue.times;
+  state_->failures = options_.requeue.failures;
   state_->ran = options_.requeue.ran;
 }
 
@@ -306,7 +307,7 @@ void Job::end_idle() {
 
 // Another start follows: it has waited for this, and nothing of this one is left.
 void Job::set_back() {
-  ++state_->preemptions;
+  ++(state_->failed ? state_->failures : state_->preemptions);
   state_->ran += boot_time_ms() - started_at_;
   state_->command = 0;
   state_->signal = 0;
@@ -396,6 +397,12 @@ void Job::look_after_files() {
   events_.send("{\"event\":\"removed\"}");
 }
 
+// A command that can't be run would fail again, and one whose time limit is over has had its time.
+bool Job::is_to_be_retried() const {
+  return state_->command && state_->exit_code > 0 && !state_->preempted && !state_->time_limit &&
+         state_->failures < options_.requeue.retries;
+}
+
 void Job::release() {
   if (worker_) {
     write_record(options_, {worker_, worker_, 0, -1});
@@ -403,8 +410,9 @@ void Job::release() {
     if (options_.placeholder >= 0) close(options_.placeholder);
     if (state_->time_limit && state_->exit_code < 0) state_->exit_code = kExitTimeLimit;
     usage_.end(state_->exit_code, state_->preempted);
-    const bool is_requeued =
-        state_->preempted && !state_->cancelled && options_.requeue.program && adopts_descendants();
+    state_->failed = is_to_be_retried();
+    const bool is_requeued = (state_->preempted || state_->failed) && !state_->cancelled && options_.requeue.program &&
+                             adopts_descendants();
     if (is_requeued) {
       set_back();
     } else {

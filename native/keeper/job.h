@@ -88,6 +88,7 @@ class Job {
   void judge_idle();
   void judge_share();
   void end_idle();
+  bool is_to_be_retried() const;
   void set_back();
   void kill_on();
   void look_after_files();

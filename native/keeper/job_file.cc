@@ -62,6 +62,7 @@ void write_job_state(const Options& options, const JobState& state) {
   add_number(&text, "ended", state.ended, state.ended >= 0);
   add_number(&text, "requeued", state.requeued, state.requeued >= 0);
   add_number(&text, "preempted", state.preemptions, true);
+  add_number(&text, "failures", state.failures, true);
   add_number(&text, "ran", state.ran, true);
   text.add("\"timeLimit\": %s, \"cancelled\": %s}", word(state.time_limit), word(state.cancelled));
   char block[kBlockSize];

@@ -139,8 +139,10 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
     // A command that a terminal waits for isn't started anew without it.
     if (options.job < 0 || front_goes_on(&channel)) return 0;
     // The front ended with the command, whose work went on.
-    say("preempted: another request needed %s. %s is started anew when GPUs are free", options.gpus,
-        options.command_name());
+    if (!state->failed) {
+      say("preempted: another request needed %s. %s is started anew when GPUs are free", options.gpus,
+          options.command_name());
+    }
     return start_again(options, state);
   }
   start_then(options, state);

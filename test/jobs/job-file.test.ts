@@ -47,6 +47,7 @@ test.each([
     cancelled: false,
     requeued: null,
     preempted: 0,
+    failures: 0,
     ran: 0,
     ...end,
   });

@@ -197,6 +197,46 @@ describe('submit refuses at once', () => {
   });
 });
 
+test('--retry starts a job anew that fails, so often, under its number', async () => {
+  const command = `echo "try $GPU_OWNER_RESTART"; exit $((2 - GPU_OWNER_RESTART))`;
+  const id = await jobs.submit(['--retry', '3', '--', 'sh', '-c', command]);
+  expect(await jobs.wait(id)).toBe(0);
+  expect(await jobs.logs(id)).toMatch(
+    /^try 0\ngpu-owner: sh has failed, .* \(retry 1 of 3\)\ntry 1\ngpu-owner: .* \(retry 2 of 3\)\ntry 2\n$/,
+  );
+  expect(await jobs.find(id)).toMatchObject({ state: 'completed', retried: 2, preempted: 0 });
+  const failing = await jobs.submit(['--retry', '1', '--', 'sh', '-c', 'kill -9 $$']);
+  expect(await jobs.wait(failing)).toBe(137);
+  expect(await jobs.find(failing)).toMatchObject({ state: 'failed', retried: 1 });
+  expect((await jobs.run(['jobs'])).stdout).toMatch(
+    /failed once before, and was started anew; exit code 137/,
+  );
+  const late = await jobs.submit(['--retry', '3', '--for', '300ms', '--', 'sleep', '1000']);
+  expect(await jobs.wait(late)).toBe(124);
+  const missing = await jobs.submit(['--retry', '3', '--', 'sh', '-c', 'exit 0']);
+  expect(await jobs.wait(missing)).toBe(0);
+  for (const each of [late, missing]) expect(await jobs.find(each)).toMatchObject({ retried: 0 });
+  const { code, stderr } = await jobs.run(['submit', '--retry', 'often', 'true']);
+  expect([code, stderr]).toEqual([64, expect.stringContaining("--retry: 'often' is not a number of times")]);
+});
+
+test('a job that fails takes a new turn, and is cancelled for good', async () => {
+  const marker = join(machine.directory, 'retried');
+  const failing = ['sh', '-c', `echo x >> ${marker}; ${machine.untilFile('go')[2]}; exit 1`];
+  const id = await jobs.submit(['--retry', '9', '-n2', '--', ...failing]);
+  await jobs.reach(id, 'running');
+  const other = await jobs.submit(['-n2', '--', ...machine.untilFile('end')]);
+  await jobs.reach(other, 'waiting');
+  machine.touch('go');
+  await jobs.reach(other, 'running');
+  expect(await jobs.find(id)).toMatchObject({ state: 'waiting', retried: 1 });
+  expect(await jobs.run(['cancel', String(id)])).toMatchObject({ code: 0 });
+  machine.touch('end');
+  expect(await jobs.wait(other)).toBe(0);
+  expect(await jobs.find(id)).toMatchObject({ state: 'cancelled' });
+  expect(readFileSync(marker, 'utf8')).toBe('x\n');
+});
+
 describe('order', () => {
   test('--after waits for the end, --after-ok for exit code 0', async () => {
     const first = await jobs.submit(['--name', 'first', '--', ...machine.untilFile('go'), ';', 'exit 1']);
