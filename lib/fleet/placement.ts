@@ -72,7 +72,11 @@ async function* answersAsTheyCome(
     if (silent.delete(answer.host)) answers.push(answer);
     wake();
   });
-  const slow = setTimeout(() => onSlow([...silent]), SLOW_MS);
+  let isSlow = false;
+  const slow = setTimeout(() => {
+    isSlow = true;
+    wake();
+  }, SLOW_MS);
   const late = setTimeout(() => {
     isLate = true;
     wake();
@@ -80,6 +84,8 @@ async function* answersAsTheyCome(
   try {
     for (let left = hosts.length; left > 0; left--) {
       while (answers.length === 0) {
+        if (isSlow) onSlow([...silent]);
+        isSlow = false;
         if (isLate && isBusy()) {
           const message = `no answer within ${formatDuration(ms)}`;
           for (const host of silent)

@@ -21,7 +21,7 @@ const booked = (from: number, until: number) => ({
   },
 });
 
-/** The hosts' names, the best one first. Each has GPUs as given, and nobody waits. */
+/** The hosts' names, the best one first. Each has GPUs as given, and an empty queue. */
 function order(hosts: Record<string, object[]>, words: string[], count = 1): string[] {
   const known = Object.entries(hosts).map(([host, gpus]) => ({
     host,
