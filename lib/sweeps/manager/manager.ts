@@ -14,7 +14,7 @@ import {
   type Queue,
   QueueRemovedError,
 } from '../queue/index.ts';
-import { BestTrials, noteSearch, SearchRun, type WorkersHere } from '../search/index.ts';
+import { BestTrials, findLeft, noteSearch, SearchRun, type WorkersHere } from '../search/index.ts';
 import { OutputDirectories, ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
 import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
@@ -156,7 +156,12 @@ export class Manager {
     if (enqueued === undefined) return;
     this.#asked = new AskedTasks(sweep);
     if (sweep.comparison === null) this.#best = null;
-    else await noteSearch(queue, sweep.comparison, true);
+    else {
+      const counts = Object.values(await queue.counts());
+      const hasOthers = counts.reduce((sum, each) => sum + each, 0) > enqueued.added + enqueued.known;
+      const left = sweep.search === null || !hasOthers ? {} : await findLeft(queue, sweep.search, null, null);
+      await noteSearch(queue, sweep.comparison, true, null, left);
+    }
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
@@ -192,11 +197,13 @@ export class Manager {
       if (options.signal.aborted) return;
       throw error;
     }
-    await noteSearch(queue, search, run.remaining === 0);
+    await noteSearch(queue, search, run.remaining === 0, search.seed, run.left);
     this.#search = run;
     this.#asked = new AskedTasks(sweep, run.trials);
     const known = run.trials.size === 0 ? '' : `, of which ${run.trials.size} are known already`;
-    this.tell(`Searching with ${search.trials} trials (${search.method})${known}`);
+    const left = Object.keys(run.left).length;
+    const others = left === 0 ? '' : `; ${left} others of its phase are of another space or seed`;
+    this.tell(`Searching with ${search.trials} trials (${search.method})${known}${others}`);
   }
 
   /** Waits for a trial that a worker can have. @returns false: none comes, or other tasks are there that it can't have now */

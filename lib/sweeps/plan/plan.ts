@@ -2,7 +2,7 @@
 
 import { crc32 } from 'node:zlib';
 import { sanitize } from '../../platform/index.ts';
-import { openSweep, type Sweep, type SweepSource } from '../files/index.ts';
+import { isKnownAhead, openSweep, type SeededSearch, type Sweep, type SweepSource } from '../files/index.ts';
 import {
   batchesOf,
   hasStarted,
@@ -12,6 +12,7 @@ import {
   startedCommand,
   type TaskRow,
 } from '../queue/index.ts';
+import { findLeft, isTrial } from '../search/index.ts';
 import { findCompletedTasks } from '../tables/index.ts';
 import { type TaskCommand, taskId } from '../task/index.ts';
 import { asKnown } from './known-sweep.ts';
@@ -19,7 +20,7 @@ import { type PhasePlan, PLAN_STATES, type Plan, type PlanCounts, type PlannedTa
 
 interface PlanOptions {
   /** The queue, which is only read. null: there is none yet. */
-  queue: Pick<Queue, 'lookUp' | 'tasks' | 'attempts'> | null;
+  queue: Pick<Queue, 'lookUp' | 'tasks' | 'attempts' | 'search'> | null;
   /** Tasks that have a row in a table of results, by their ids, and in which: see `findCompletedTasks`. */
   recorded?: ReadonlyMap<string, string>;
   /** Gets every task, in order. */
@@ -122,6 +123,19 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       onTask?.(planned);
     });
   }
+  if (sweep.search !== null && !isKnownAhead(sweep.search)) {
+    const phase = phases.get(sweep.search.name) as PhasePlan;
+    for (const planned of await plannedTrials(sweep.search, queue)) {
+      missing?.delete(planned.id);
+      counts[planned.state]++;
+      note(phase, planned);
+      onTask?.(planned);
+    }
+    const rest = Math.max(0, phase.size - Object.values(phase.counts).reduce((sum, each) => sum + each, 0));
+    counts.new += rest;
+    phase.counts.new += rest;
+    if (rest > 0) phase.reasons.push({ state: 'new', why: 'each chosen when a worker is free', count: rest });
+  }
   // Some may have been retried since they were started.
   while (!keepsCommands && changed.length > 0) {
     const attempts = await queue?.attempts({ taskId: changed.pop() as string });
@@ -137,6 +151,29 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
     otherCommands,
     keepsCommands,
   };
+}
+
+/** The trials of a search that are tasks already. */
+async function plannedTrials(search: SeededSearch, queue: PlanOptions['queue']): Promise<PlannedTask[]> {
+  const planned: PlannedTask[] = [];
+  if (queue === null) return planned;
+  const left = await findLeft(queue, search, search.seed, await queue.search());
+  for await (const row of queue.tasks()) {
+    if (!isTrial({ phase: search.name, left }, row.task)) continue;
+    const { id, name, parameters } = row.task;
+    const place = row.task.destinations.find(({ phase }) => phase === search.name);
+    const { outputDirectory } = place as (typeof row.task.destinations)[0];
+    planned.push({
+      id,
+      name,
+      phase: search.name,
+      outputDirectory,
+      parameters,
+      state: row.state,
+      why: explain(row),
+    });
+  }
+  return planned;
 }
 
 /** A task that isn't done gets its result from a table, if one has its row: before anything is run. */

@@ -175,6 +175,10 @@ export interface SearchRecord {
     | { kind: 'wandb'; rungs: readonly number[]; eta: number; strict: boolean }
     | { kind: 'median'; first: number }
     | null;
+  /** The seed by which its trials are chosen; null: its tasks are known by their parameters. */
+  seed: number | null;
+  /** Tasks of the phase that aren't its trials, by their ids: those outside its space or of another seed, and that seed. */
+  left: Readonly<Record<string, number | null>>;
   /** Whether all its trials are tasks. */
   isOver: boolean;
 }

@@ -277,11 +277,18 @@ const STOPPING: schema.Check<NonNullable<SearchRecord['stopping']>> = (value, pa
   return (kind === 'median' ? MEDIAN : kind === 'wandb' ? record(WANDB) : record(HYPERBAND))(value, path);
 };
 
+const LEFT: schema.Check<SearchRecord['left']> = (value, path) =>
+  Object.fromEntries(
+    Object.entries(schema.object(value, path)).map(([id, seed]) => [id, nullable(whole())(seed, path)]),
+  );
+
 const SEARCH = record({
   phase: text,
   trials: whole(),
   metric: nullable(record({ name: text, goal: among(['minimize', 'maximize']), pattern: nullable(text) })),
   stopping: nullable(STOPPING),
+  seed: nullable(whole()),
+  left: LEFT,
   isOver: flag,
 });
 

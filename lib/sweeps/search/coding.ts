@@ -1,7 +1,14 @@
 // Values of trials as a sampler has them: numbers between two ends, and numbers of choices.
 
-import { choiceOf, type Distribution, isFixed, type SearchParameter, valueAt } from '../files/index.ts';
-import { Literal, type Value } from '../task/index.ts';
+import {
+  choiceOf,
+  type Distribution,
+  isFixed,
+  type SearchParameter,
+  type SeededSearch,
+  valueAt,
+} from '../files/index.ts';
+import { Literal, taskId, type Value, type Values } from '../task/index.ts';
 
 /** A parameter as the helper process has it. */
 export type CodedParameter = {
@@ -55,6 +62,21 @@ export function codeTrial(
   return coded;
 }
 
+/** Whether a search can have a task as a trial: other parameters, and other values of them, aren't in its space. */
+export function isInSpace(
+  { parameters, taskOf }: Pick<SeededSearch, 'parameters' | 'taskOf'>,
+  task: { id: string; parameters: Values },
+): boolean {
+  if (codeTrial(parameters, task.parameters) === null) return false;
+  const values = new Map<string, Value>();
+  for (const { name, distribution } of parameters) {
+    if (!varies({ distribution })) values.set(name, valueAt(distribution, 0.5));
+    else if (Object.hasOwn(task.parameters, name)) values.set(name, task.parameters[name] as Value);
+    else return false;
+  }
+  return taskId(taskOf(values).parameters) === task.id;
+}
+
 function varies({ distribution }: Pick<SearchParameter, 'distribution'>): boolean {
   return !isFixed(distribution);
 }
@@ -97,11 +119,10 @@ function encode(distribution: Distribution, value: Value): number | null {
   }
   const number = value instanceof Literal ? value.data : value;
   if (typeof number !== 'number') return null;
-  const { low, high } = rangeOf(distribution) as Range;
+  const { kind, low, high } = rangeOf(distribution) as Range;
   const code = codeOf(distribution, number);
-  return code >= low && code <= high && (distribution.kind !== 'range' || Number.isInteger(code))
-    ? code
-    : null;
+  if (code < low || code > high || (kind === 'int' && !Number.isInteger(code))) return null;
+  return distribution.kind === 'normal' || decode(distribution, code) === number ? code : null;
 }
 
 function codeOf(distribution: Exclude<Distribution, { kind: 'choice' }>, number: number): number {

@@ -6,12 +6,13 @@ import {
   batchesOf,
   completionsAfter,
   type Queue,
+  type SearchRecord,
   type State,
   type TaskRow,
   type WorkerInfo,
 } from '../queue/index.ts';
 import { type TaskSpec, taskId, type Values } from '../task/index.ts';
-import { isTrial, metricOf, stepOf } from './best-trials.ts';
+import { findLeft, isTrial, metricOf, stepOf } from './best-trials.ts';
 import { codeSpace, codeTrial, decodeTrial } from './coding.ts';
 import { Sampler, SamplerGoneError } from './sampler.ts';
 
@@ -63,6 +64,7 @@ const MAX_REPEATED = 10;
 export class SearchRun {
   readonly #options: SearchRunOptions;
   readonly #trials = new Map<string, KnownTrial>();
+  #left: SearchRecord['left'] = {};
   #sampler: Sampler | null = null;
   /** Whether the sampler knows all trials. */
   #isReady = false;
@@ -103,6 +105,11 @@ export class SearchRun {
   get remaining(): number {
     if (this.#isOver || this.#error !== null) return 0;
     return Math.max(0, this.#options.search.trials - this.#trials.size);
+  }
+
+  /** The tasks of its phase that aren't its trials. */
+  get left(): SearchRecord['left'] {
+    return this.#left;
   }
 
   /** Why the search has ended early; null: it hasn't. */
@@ -147,7 +154,10 @@ export class SearchRun {
         }
       }
     }
-    if (this.remaining === 0) await noteSearch(queue, this.#options.search, true).catch(ifFailed(undefined)); // the manager tells what is wrong with the queue
+    const { search } = this.#options;
+    // The manager tells what is wrong with the queue.
+    if (this.remaining === 0)
+      await noteSearch(queue, search, true, search.seed, this.#left).catch(ifFailed(undefined));
     this.close();
   }
 
@@ -161,8 +171,9 @@ export class SearchRun {
   async #read(): Promise<void> {
     const { queue, search } = this.#options;
     this.#trials.clear();
+    this.#left = await findLeft(queue, search, search.seed, await queue.search());
     for await (const { task, state, ended } of queue.tasks()) {
-      if (!isTrial({ phase: search.name }, task)) continue;
+      if (!isTrial({ phase: search.name, left: this.#left }, task)) continue;
       const { id, parameters } = task;
       this.#trials.set(id, { id, parameters, state, since: 0, ended: ended ?? 0, number: null });
     }
@@ -292,7 +303,8 @@ export class SearchRun {
   }
 
   #isKnown({ parameters }: TaskSpec): boolean {
-    return this.#trials.has(taskId(parameters));
+    const id = taskId(parameters);
+    return this.#trials.has(id) || Object.hasOwn(this.#left, id);
   }
 
   async #add(task: TaskSpec, number: number): Promise<void> {
@@ -305,10 +317,16 @@ export class SearchRun {
 }
 
 /** Keeps in the task list what a search is, for those who show it and for workers. */
-export async function noteSearch(queue: Queue, search: Comparison, isOver: boolean): Promise<void> {
+export async function noteSearch(
+  queue: Queue,
+  search: Comparison,
+  isOver: boolean,
+  seed: number | null,
+  left: SearchRecord['left'],
+): Promise<void> {
   const { name: phase, trials, metric, pattern, earlyStopping: stopping } = search;
   const compared = metric && { name: metric.name, goal: metric.goal, pattern };
-  await queue.setSearch({ phase, trials, metric: compared, stopping, isOver });
+  await queue.setSearch({ phase, trials, metric: compared, stopping, seed, left, isOver });
 }
 
 function hasEnded(state: State): boolean {

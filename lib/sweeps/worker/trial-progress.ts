@@ -82,7 +82,7 @@ export class TrialProgress {
     this.#ending.abort();
     await this.#watching;
     await this.#read(true);
-    await this.#course?.isBad(this.#options.queue).catch(() => false);
+    await this.#course?.isBad(this.#options.queue).catch(ifFailed(false));
     return { reported: this.#course?.last ?? {}, logged: this.#logged };
   }
 

@@ -61,6 +61,8 @@ parameters: {a: {value: 1}}
       trials: 9,
       metric: { name: 'loss', goal, pattern: null },
       stopping,
+      seed: null,
+      left: {},
       isOver: false,
     };
     const values = new Map<string, number>();
@@ -111,6 +113,8 @@ test('a trial is compared at rungs only: once, or with each of its news where W&
         trials: 10,
         metric: { name: 'loss', goal: 'minimize', pattern: null },
         stopping,
+        seed: null,
+        left: {},
         isOver: false,
       },
       't-1',

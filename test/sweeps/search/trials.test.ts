@@ -126,6 +126,8 @@ test('the picture of ten thousand trials has 500 points, the last one and the be
       trials: page.length,
       metric: { name: 'loss', goal: 'minimize', pattern: null },
       stopping: null,
+      seed: null,
+      left: {},
       isOver: true,
     }),
   });
@@ -232,6 +234,7 @@ test('a search that is ended while it reads its trials starts no sampler', async
   const ending = new AbortController();
   const run = new SearchRun({
     queue: {
+      search: async () => null,
       async *tasks() {
         yield* [];
         ending.abort();

@@ -9,8 +9,8 @@ import { WorkerFixture } from './fixture.ts';
 async function searching({ queue }: WorkerFixture): Promise<() => Promise<void>> {
   const search = { phase: 'search', trials: 9, metric: null, stopping: null };
   await queue.manage({ host: 'here', pid: process.pid });
-  await queue.setSearch({ ...search, isOver: false });
-  return () => queue.setSearch({ ...search, isOver: true });
+  await queue.setSearch({ ...search, seed: null, left: {}, isOver: false });
+  return () => queue.setSearch({ ...search, seed: null, left: {}, isOver: true });
 }
 
 test('no GPUs are claimed where there is nothing to do', async () => {

@@ -13,6 +13,8 @@ const SEARCH: SearchRecord = {
   trials: 1,
   metric: { name: 'loss', goal: 'minimize', pattern: null },
   stopping: null,
+  seed: null,
+  left: {},
   isOver: true,
 };
 

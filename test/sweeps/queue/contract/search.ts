@@ -9,6 +9,8 @@ export function testSearch(fixture: () => QueueFixture): void {
     trials: 100,
     metric: { name: 'loss', goal: 'minimize', pattern: null },
     stopping: { kind: 'hyperband', rungs: [1, 3, 9], eta: 3 },
+    seed: 7,
+    left: { 't-1': null, 't-2': 3 },
     isOver: false,
   };
 
