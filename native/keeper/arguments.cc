@@ -245,8 +245,8 @@ int parse_requeued(const char* option, const char* value, Requeue* requeue) {
   const char* rest = split(value, number, sizeof number);
   char ran[24] = "";
   const char* failures = rest ? split(rest, ran, sizeof ran) : nullptr;
-  if (failures && parse_number(number, INT_MAX - 1, &requeue->times) && parse_number(ran, LONG_MAX / 2, &requeue->ran) &&
-      parse_number(failures, INT_MAX - 1, &requeue->failures)) {
+  if (failures && parse_number(number, INT_MAX - 1, &requeue->times) &&
+      parse_number(ran, LONG_MAX / 2, &requeue->ran) && parse_number(failures, INT_MAX - 1, &requeue->failures)) {
     return 0;
   }
   return complain_value(option, value, "TIMES:MS:FAILURES");

@@ -411,8 +411,8 @@ void Job::release() {
     if (state_->time_limit && state_->exit_code < 0) state_->exit_code = kExitTimeLimit;
     usage_.end(state_->exit_code, state_->preempted);
     state_->failed = is_to_be_retried();
-    const bool is_requeued = (state_->preempted || state_->failed) && !state_->cancelled && options_.requeue.program &&
-                             adopts_descendants();
+    const bool is_requeued =
+        (state_->preempted || state_->failed) && !state_->cancelled && options_.requeue.program && adopts_descendants();
     if (is_requeued) {
       set_back();
     } else {
