@@ -82,7 +82,7 @@ export { listReasons, refuseImpossible } from './refusal.ts';
 export {
   backfillLimit,
   CLASSES,
-  latestStart,
+  latestStarts,
   type RequestClass,
   reservedFor,
   whyHere,

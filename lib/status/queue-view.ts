@@ -11,7 +11,7 @@ import {
   type Holdings,
   holdingsWhenAsked,
   LockDirectory,
-  latestStart,
+  latestStarts,
   type RequestClass,
   readWaiters,
   reservedFor,
@@ -90,6 +90,7 @@ function describeQueue(
       others.map(({ uuid }) => uuid),
     );
   });
+  const starts = latestStarts(unbooked, gpus, Date.now());
   return waiters.map((waiter, i) => {
     const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus
@@ -110,9 +111,7 @@ function describeQueue(
     const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
     const { count, memory, isSuspended: stopped } = waiter;
     const { waitUntil } = waiter;
-    const latest = stopped
-      ? Number.NaN
-      : latestStart(unbooked[i] ?? waiter, unbooked.slice(0, i), gpus, Date.now());
+    const latest = stopped ? Number.NaN : (starts[i] ?? Number.NaN);
     // A display of less than this must not promise more.
     const start = new Date(
       latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,

@@ -6,7 +6,7 @@ export {
   bookingInTheWay,
   bookingsInForce,
 } from './bookings.ts';
-export { type GPUUse, latestStart } from './latest-start.ts';
+export { type GPUUse, latestStarts } from './latest-start.ts';
 export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
 export {
   CLASSES,
