@@ -146,6 +146,7 @@ interface Native {
   queueJoin(descriptor: number): number;
   /** null: too many to be those of waiters. */
   queueSlots(descriptor: number, from: number, to: number): number[] | null;
+  queueEndStart(descriptor: number): void;
   queueIsAlive(descriptor: number, offset: number, timeout: number): boolean;
   Heartbeat: new (
     descriptor: number,

@@ -127,7 +127,9 @@ export class QueuedWaiter {
     this.#request = request;
     this.#notGranted = notGranted;
     this.#slot = slot ?? Slot.join(notGranted.directory, notGranted.record, notGranted.gpuRequest);
-    if (slot !== null) this.update(notGranted);
+    if (slot === null) return;
+    slot.endStart();
+    this.update(notGranted);
   }
 
   /** Without a slot, everybody in the queue is ahead. */
@@ -174,6 +176,21 @@ export class QueuedWaiter {
   watchBookings(onChange: () => void): () => void {
     this.#slot?.watch([], [], 0, this.#notGranted.seenAt, onChange);
     return () => this.#slot?.unwatch();
+  }
+
+  /** Whether no request ahead could be served now: then this one starts its command as soon as a lease ends. */
+  get isFirst(): boolean {
+    const { directory, gpuRequest } = this.#notGranted;
+    const slot = this.#slot;
+    const queue = slot === null ? null : WaitQueue.open(directory);
+    if (slot === null || queue === null) return false;
+    try {
+      const ahead = activeWaiters(queue.waiters(queue.ahead(slot.number)), this.#skipped);
+      for (const { scope } of ahead) if (scope === gpuRequest.scope) return false;
+      return queue.waiter(slot.number)?.isAboveLimit === false;
+    } finally {
+      queue.close();
+    }
   }
 
   leave(): void {
@@ -247,6 +264,7 @@ export class QueuedWaiter {
         directory,
         locks: [],
         ahead: wait.blockers,
+        movesOn: !isBlind,
         leases: leases.flat(),
         seenAt,
         until,

@@ -106,7 +106,8 @@ export async function claimWhenFree(
     let longest = end - now();
     // A state seen without the slot may be of a waiter that is gone, and has left its number to this one.
     const isCurrent = (position?.slot ?? null) === waiter.position.slot;
-    if (handover !== undefined && (handover.isShown || !options.watched)) {
+    // The first in order keeps Node.js, with all that it has loaded: one on a machine.
+    if (handover !== undefined && (handover.isShown || !options.watched) && !waiter.isFirst) {
       const early = handover.earliestAtFront - now();
       if (early > 0) longest = Math.min(longest, early);
       else if (isCurrent) handOverAtFront(result, waiter, handover, end);
@@ -312,7 +313,8 @@ function handOverAtFront(
   if (kept !== null && isComplete && !isPolled) {
     const { directory, seenAt } = notGranted;
     const until = Math.min(end, now() + Math.min(MAX_WAIT_MS, waiter.untilBookingsEnd()));
-    handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], seenAt, until, end });
+    const change = { locks: epochLocks, ahead, movesOn: false, leases: [], seenAt, until };
+    handover.handOver({ slot: kept, directory, ...change, end });
   }
   for (const { descriptor } of epochLocks) closeSync(descriptor);
 }

@@ -226,7 +226,7 @@ function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: 
   const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
   // A thread that is stuck in the kernel lets no process become another program.
   if (driverHasCallOut() || cudaHasCallOut()) return;
-  const { slot, directory, locks, ahead, leases, seenAt, until } = idle;
+  const { slot, directory, locks, ahead, movesOn, leases, seenAt, until } = idle;
   const inherited = parseInherited(process.env[INHERITED]);
   const given: number[] = [];
   const give = (descriptor: number) => {
@@ -244,6 +244,7 @@ function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: 
     ...locks.flatMap(({ descriptor, byte }) => ['--lock', `${give(descriptor)}:${byte}`]),
     ...['--queue', `${queue}:${slot.number}`, '--queue-path', pathIn(directory.path, WAIT_QUEUE_FILE)],
     ...ahead.flatMap((number) => ['--ahead', String(number)]),
+    ...(movesOn ? ['--suspended', 'next'] : []),
     ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
     ...['--bookings', String(Math.floor(seenAt))],
     ...(Number.isFinite(until) ? ['--until', String(Math.ceil(until))] : []),

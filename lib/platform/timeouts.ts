@@ -9,7 +9,7 @@ const DEFAULTS = {
   upgrade: 20_000,
   /** Until a wait behind others becomes a smaller process: waits are over soon, as a rule. */
   handoverBehind: 2_000,
-  /** The same for a wait at the front: to start anew when a GPU comes free costs it some 100 ms. */
+  /** The same for a wait that no request ahead delays, but isn't the first in the queue: to start Node.js costs it some 100 ms. */
   handoverAtFront: 10_000,
   /** For which the placeholder of a command that doesn't use its GPUs keeps them visibly taken. */
   placeholder: 60_000,

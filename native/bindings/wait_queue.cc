@@ -7,6 +7,7 @@
 #include "bindings/bindings.h"
 #include "locks/heartbeat.h"
 #include "locks/held.h"
+#include "locks/queue_slots.h"
 #include "locks/wait_queue.h"
 
 namespace gpu_owner::bindings {
@@ -35,6 +36,12 @@ Napi::Value queue_slots(const Napi::CallbackInfo& info) {
 Napi::Value queue_is_alive(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(),
                             locks::is_alive(integer(info[0]), long_integer(info[1]), long_integer(info[2])));
+}
+
+// queueEndStart(descriptor): lets other waiters start Node.js
+Napi::Value end_start(const Napi::CallbackInfo& info) {
+  locks::end_start(integer(info[0]));
+  return info.Env().Undefined();
 }
 
 // A heartbeat, and the watch on those of others, told to JavaScript through a thread-safe function.
@@ -109,6 +116,7 @@ class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
 void add_wait_queue(Napi::Env env, Napi::Object exports) {
   exports.Set("queueJoin", Napi::Function::New<join_queue>(env));
   exports.Set("queueSlots", Napi::Function::New<queue_slots>(env));
+  exports.Set("queueEndStart", Napi::Function::New<end_start>(env));
   exports.Set("queueIsAlive", Napi::Function::New<queue_is_alive>(env));
   exports.Set("Heartbeat", Heartbeat::define(env));
 }

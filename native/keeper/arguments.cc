@@ -61,6 +61,7 @@ constexpr char kHelp[] =
     "  --queue FD:SLOT    meanwhile, keep this slot of the wait queue; PROGRAM inherits the descriptor\n"
     "  --queue-path PATH  until this names another file than the queue's\n"
     "  --ahead SLOT       until this slot is given up, or its waiter is suspended\n"
+    "  --suspended wake|next  then: start PROGRAM, or wait for the nearest one ahead that isn't; default: wake\n"
     "  --lease FD         until this lease has been free for 1 s, and 50 ms more for each waiter ahead\n"
     "  --bookings MS      until a booking was made or cancelled after this time, and 250 ms more for each waiter "
     "ahead\n"
@@ -375,6 +376,7 @@ constexpr struct {
     {"--queue", kWait, PARSE(parse_pair(option, value, &options->wait.queue, &options->wait.slot))},
     {"--queue-path", kWait | kRun, parse_queue_path},
     {"--ahead", kWait, PARSE(parse_count(option, value, LONG_MAX - 1, &options->wait.ahead.append()))},
+    {"--suspended", kWait, PARSE(parse_either(option, value, "wake", "next", &options->wait.moves_on))},
     {"--lease", kWait, PARSE(parse_descriptor(option, value, &options->wait.leases.append()))},
     {"--bookings", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.bookings))},
     {"--until", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.until))},

@@ -1,6 +1,7 @@
 #include "locks/heartbeat.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <utility>
@@ -17,6 +18,11 @@ constexpr size_t kHeartbeatStack = 128 * 1024;
 bool is_free(int lease) {
   Conflict conflict;
   return probe(lease, Mode::exclusive, {0, 1}, conflict) == 0 && !conflict.exists;
+}
+
+bool is_removed(int descriptor) {
+  struct stat status;
+  return fstat(descriptor, &status) == 0 && status.st_nlink == 0;
 }
 
 }  // namespace
@@ -57,7 +63,7 @@ void Heartbeat::beat() {
   for (const int64_t slot : watch_.slots) lifeless = lifeless || !is_alive(descriptor_, slot, timeout_);
   // A slot that has another request by now is news as well.
   if (!watch_.slots.empty()) lifeless = lifeless || hash_order() != order_;
-  bool changed = bookings_changed(descriptor_, watch_.bookings) != 0;
+  bool changed = bookings_changed(descriptor_, watch_.bookings) != 0 || is_removed(descriptor_);
   if (!lifeless && process::monotonic_milliseconds() >= quiet_until_) {
     for (const process::UniqueFd& lease : watch_.leases) changed = changed || is_free(lease.get());
   }

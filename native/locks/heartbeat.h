@@ -19,7 +19,7 @@ class Heartbeat {
  public:
   enum class News {
     lifeless,  // a watched process shows no signs of life, or the order has changed
-    changed,   // one of the watched locks isn't held, or bookings have changed
+    changed,   // one of the watched locks isn't held, bookings have changed, or the file was removed
   };
   // Called on the heartbeat's thread; not after end() has returned.
   using Told = void (*)(void* context, News news);

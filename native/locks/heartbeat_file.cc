@@ -16,12 +16,28 @@ constexpr char kTagPrefix[] = "{\"order\":\"";
 constexpr int64_t kPrefixSize = sizeof kTagPrefix - 1;
 constexpr int64_t kTagSize = 63;  // as TAG_LENGTH in lib/claims/rules/order.ts
 
-bool read_heartbeat(int descriptor, int64_t offset, int64_t& written) {
+// Anybody may have written it: a heartbeat counts for no longer than this.
+constexpr int64_t kMaxCounts = 60'000;
+constexpr char kWakes[] = "wakes";
+
+struct HeartbeatText {
   char text[kHeartbeatSize + 1] = {};
-  if (pread(descriptor, text, kHeartbeatSize, offset) != kHeartbeatSize) return false;
-  written = strtoll(text, nullptr, 10);
-  return true;
-}
+  int64_t written = 0;
+  int64_t counts = 0;  // 0: the usual time
+
+  bool read(int descriptor, int64_t offset) {
+    if (pread(descriptor, text, kHeartbeatSize, offset) != kHeartbeatSize) return false;
+    char* end = nullptr;
+    written = strtoll(text, &end, 10);
+    counts = strtoll(end, nullptr, 10);
+    if (counts < 0 || counts > kMaxCounts) counts = kMaxCounts;
+    return true;
+  }
+  bool is_alive(int64_t timeout) const {
+    const int64_t ago = process::monotonic_milliseconds() - written;
+    return ago < (counts == 0 ? timeout : counts) && ago > -timeout;
+  }
+};
 
 }  // namespace
 
@@ -55,25 +71,31 @@ uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset) {
   return hash;
 }
 
-int write_heartbeat(int descriptor, int64_t offset, bool rests) {
-  char text[kHeartbeatSize + 1];
-  snprintf(text, sizeof text, "\n%-24" PRId64 " %5s\n", process::monotonic_milliseconds(), rests ? "rests" : "");
+int write_heartbeat(int descriptor, int64_t offset, Pulse pulse, int64_t counts) {
+  const char* word = pulse == Pulse::runs ? "" : pulse == Pulse::rests ? "rests" : kWakes;
+  char number[24] = "", text[kHeartbeatSize + 1];
+  if (counts > 0) snprintf(number, sizeof number, "%" PRId64, counts);
+  snprintf(text, sizeof text, "\n%-16" PRId64 " %7s %5s\n", process::monotonic_milliseconds(), number, word);
   return -write_block(descriptor, text, kHeartbeatSize, offset);
 }
 
 bool is_alive(int descriptor, int64_t offset, int64_t timeout) {
-  int64_t written = 0;
-  if (!read_heartbeat(descriptor, offset, written)) return false;
-  const int64_t ago = process::monotonic_milliseconds() - written;
-  return ago < timeout && ago > -timeout;
+  HeartbeatText heartbeat;
+  return heartbeat.read(descriptor, offset) && heartbeat.is_alive(timeout);
+}
+
+bool is_waking(int descriptor, int64_t offset) {
+  HeartbeatText heartbeat;
+  return heartbeat.read(descriptor, offset) && heartbeat.is_alive(kHeartbeatTimeoutMs) &&
+         strstr(heartbeat.text, kWakes) != nullptr;
 }
 
 int64_t bookings_changed(int descriptor, int64_t since) {
-  int64_t written = 0;
+  HeartbeatText stamp;
   // Anybody may have written it: a time to come would be news for ever.
   const bool is_known =
-      read_heartbeat(descriptor, kBookingsOffset, written) && written <= process::monotonic_milliseconds();
-  return is_known && written > since ? written : 0;
+      stamp.read(descriptor, kBookingsOffset) && stamp.written <= process::monotonic_milliseconds();
+  return is_known && stamp.written > since ? stamp.written : 0;
 }
 
 }  // namespace gpu_owner::locks

@@ -10,8 +10,9 @@ namespace gpu_owner::locks {
 // lib/claims/queue/queue-file.ts.
 constexpr int64_t kBlocks = 4096;
 constexpr int64_t kBlockSize = 4096;
-// A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space. After it, "rests"
-// tells that its waiter must start a program before it can take anything.
+// A heartbeat is text of this size in a file: when it was written, in milliseconds on CLOCK_MONOTONIC, and for how long
+// it counts, where that isn't the usual time. After these, "rests" says that its waiter must start a program before it
+// can take anything, and "wakes" that it does so now.
 constexpr int64_t kHeartbeatSize = 32;
 // How old the heartbeat of a living waiter is at most: as HEARTBEAT_TIMEOUT_MS in lib/claims/queue/queue-file.ts.
 constexpr int64_t kHeartbeatTimeoutMs = 2'500;
@@ -43,10 +44,14 @@ OrderKey read_order_key(int descriptor, int64_t heartbeat_offset);
 // Adds the whole tag to a hash of tags: a change says that the order is another one, or the request.
 uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset);
 
-// Writes one now. 0 or an errno value.
-int write_heartbeat(int descriptor, int64_t offset, bool rests = false);
-// Whether the heartbeat there is younger than so many milliseconds.
+enum class Pulse { runs, rests, wakes };
+
+// Writes one now, which counts for so many milliseconds; 0: the usual time. 0 or an errno value.
+int write_heartbeat(int descriptor, int64_t offset, Pulse pulse = Pulse::runs, int64_t counts = 0);
+// Whether the heartbeat there still counts. The usual time is so many milliseconds.
 bool is_alive(int descriptor, int64_t offset, int64_t timeout);
+// Whether it says that its waiter wakes, and still counts.
+bool is_waking(int descriptor, int64_t offset);
 
 // When bookings last changed, if that was after the time given, else 0. CLOCK_MONOTONIC, ms.
 int64_t bookings_changed(int descriptor, int64_t since);

@@ -1,4 +1,4 @@
-// Goes through the slots of a wait queue that are taken, in their order, without memory of its own.
+// The slots of a wait queue that are taken, and the starts of waiters, without memory of its own.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,10 @@
 
 namespace gpu_owner::locks {
 
+// Slots are numbers in JavaScript, too.
+constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
+
+// Goes through the slots in their order.
 class QueueSlots {
  public:
   explicit QueueSlots(int queue) : queue_(queue) {}
@@ -20,8 +24,6 @@ class QueueSlots {
   }
 
  private:
-  // As long as slots are numbers in JavaScript.
-  static constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
   static constexpr int64_t kMaxQuestions = 8'192;
 
   template <typename Visitor>
@@ -41,5 +43,19 @@ class QueueSlots {
   const int queue_;
   int64_t questions_ = 0;
 };
+
+// Behind all slots: a waiter that is a small process locks one of these bytes to start Node.js, on the description of its
+// slot, until Node.js has looked. So few on a machine do that at a time.
+constexpr int64_t kFirstStart = kMaxSlot + 1;
+constexpr int64_t kStarts = 4;
+
+inline bool begin_start(int queue) {
+  for (int64_t byte = kFirstStart; byte < kFirstStart + kStarts; byte++) {
+    if (try_lock(queue, Kind::ofd, Mode::exclusive, {byte, 1}) == 0) return true;
+  }
+  return false;
+}
+
+inline void end_start(int queue) { unlock(queue, Kind::ofd, {kFirstStart, kStarts}); }
 
 }  // namespace gpu_owner::locks

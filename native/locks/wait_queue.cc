@@ -5,13 +5,12 @@
 #include <algorithm>
 
 #include "locks/locks.h"
+#include "locks/queue_slots.h"
 #include "process/futex.h"
 
 namespace gpu_owner::locks {
 namespace {
 
-// Slots are numbers in JavaScript, too. A lock behind this one is no slot, and leaves none behind it.
-constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
 constexpr int64_t kMaxTime =
     100'000'000;            // ns of this thread's processor time: a busy machine doesn't make a queue longer
 constexpr int kTimed = 16;  // asking for the time takes time
@@ -39,10 +38,10 @@ int64_t last_slot(int descriptor, int64_t from, ProbeBudget& budget) {
   for (;;) {
     if (!budget.goes_on()) return -1 - E2BIG;
     Conflict conflict;
-    const int error = probe(descriptor, Mode::shared, {from, 0}, conflict);
+    const int error = probe(descriptor, Mode::shared, {from, kMaxSlot + 1 - from}, conflict);
     if (error != 0) return -1 - error;
     if (!conflict.exists) return from - 1;
-    // A stranger's lock to the end of the file.
+    // A stranger's lock, which leaves no slot.
     if (conflict.range.length == 0 || conflict.range.start + conflict.range.length > kMaxSlot) return -1 - ENOLCK;
     from = conflict.range.start + conflict.range.length;
   }

@@ -33,6 +33,7 @@ const char* wait_for_turn(const Options& options, uint64_t ignored_signals, char
     if (is_ignored(signal)) set_disposition(signal, SIG_IGN);
   }
   set_disposition(SIGALRM, on_alarm);
+  set_disposition(SIGCONT, note_continued);
   sigset_t alarm, mask;
   sigemptyset(&alarm);
   sigaddset(&alarm, SIGALRM);
@@ -41,7 +42,7 @@ const char* wait_for_turn(const Options& options, uint64_t ignored_signals, char
   wait_for_news(options);
   const char* missing = wait_for_files(options);
 
-  set_disposition(SIGALRM, is_ignored(SIGALRM) ? SIG_IGN : SIG_DFL);
+  for (const int signal : {SIGALRM, SIGCONT}) set_disposition(signal, is_ignored(signal) ? SIG_IGN : SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   if (missing != nullptr) return missing;
   execv(program[0], program);

@@ -47,6 +47,7 @@ struct Options {
   int64_t slot = 0;
   const char* queue_path = nullptr;
   List<int64_t> ahead;
+  bool moves_on = false;  // to the next one ahead, while one is late
   List<int> leases;
   int64_t bookings = INT64_MAX;  // as of when they are known; CLOCK_MONOTONIC, ms
   int64_t until = INT64_MAX;     // CLOCK_MONOTONIC, ms

@@ -5,8 +5,9 @@
 namespace waiter {
 
 // Returns when one of the options' conditions holds, or can't be told any longer. Meanwhile it sends heartbeats.
-// SIGALRM must have a handler without SA_RESTART.
+// SIGALRM and SIGCONT must have handlers without SA_RESTART, the latter this one.
 void wait_for_news(const Options& options);
+void note_continued(int signal);
 
 // Waits until all files that the program needs are there: an upgrade may be under way. Returns one that isn't after
 // some seconds, or null.

@@ -206,7 +206,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
 
   test.each([
     ['in Node.js', {}],
-    ['natively', withTimeouts({ handoverAtFront: 300 })],
+    ['natively', withTimeouts({ handoverBehind: 300 })],
   ])(
     'a request that waits %s notices within seconds that a booking is cancelled, or made for its user',
     { timeout: ROUNDS * 60_000 },
@@ -219,6 +219,8 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
         return child;
       };
       const holder = await startHolder(machine, ['--devices', '0']);
+      const ahead = form === 'natively' ? 1 : 0; // the first in the queue stays in Node.js
+      const front = ahead === 0 ? null : await waiting(1, ['--devices', '0']);
       const onGpu1 = ['book', '--devices', '1', '--for', '1h'];
       const cancel = ['bookings', 'cancel', '1'];
       const delays: number[] = [];
@@ -231,16 +233,17 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
       };
       for (let round = 0; round < ROUNDS; round++) {
         await machine.runCommand(onGpu1);
-        const first = await waiting(1);
+        const first = await waiting(1 + ahead);
         if (form === 'natively') await until(() => nameOf(first.pid as number) === 'gpu-owner-wait');
         await untilStarted(first, cancel);
         // GPU 1 is kept for a request for both, until that can't use it.
-        const whole = await waiting(1, ['-n', '2'], bob);
-        await untilStarted(await waiting(2), [...onGpu1, '--user', String(alice.uid)]);
+        const whole = await waiting(1 + ahead, ['-n', '2'], bob);
+        await untilStarted(await waiting(2 + ahead), [...onGpu1, '--user', String(alice.uid)]);
         await machine.runCommand(cancel);
         whole.kill();
-        await waiters.untilWaiting(0);
+        await waiters.untilWaiting(ahead);
       }
+      front?.kill();
       expect(delays.sort((a, b) => a - b)[ROUNDS]).toBeLessThan(5_000);
       await endHolder(holder);
     },

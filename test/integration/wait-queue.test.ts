@@ -250,7 +250,7 @@ describe('the wait queue’s file is anybody’s to write', () => {
     await waiters.untilWaiting(1);
     rmSync(file());
     const second = finished(waiters.waiter([{ name: 'second', count: 4 }]));
-    await waiters.untilWaiting(1);
+    await waiters.untilWaiting(2);
     release();
     const all = (await Promise.all([first, second])).map(({ stdout }) => stdout).join('');
     expect(names(all, 'got').sort()).toEqual(['first', 'second']);

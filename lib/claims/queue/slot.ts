@@ -142,6 +142,11 @@ export class Slot {
     );
   }
 
+  /** Node.js has started and looked: others may. */
+  endStart(): void {
+    native().queueEndStart(this.#descriptor);
+  }
+
   /** Whether the queue's file is still where others look for it. */
   isIntact(directory: LockDirectory): boolean {
     return directory.isNamed(this.#descriptor, WAIT_QUEUE_FILE);

@@ -15,6 +15,8 @@ export interface IdleWait {
   locks: readonly { descriptor: number; byte: number }[];
   /** Slots that are left, or whose heartbeat stops. */
   ahead: readonly number[];
+  /** Whether the next one ahead is waited for while one of these is suspended: else that is a change, too. */
+  movesOn: boolean;
   /** Leases that stay free for seconds. */
   leases: readonly number[];
   /** When bookings were looked at, on the clock of `now()`: later changes count. */

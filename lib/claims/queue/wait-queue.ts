@@ -38,7 +38,7 @@ export interface Waiter extends GpuRequest {
   waitUntil: number | null;
   /** The epochs of leases that are to give way to it. */
   preempts: readonly number[];
-  /** Hasn't sent a heartbeat for some seconds: it is skipped. */
+  /** Is stopped, or hasn't sent a heartbeat for some seconds: it is skipped. */
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
   isIdle: boolean;
@@ -224,8 +224,10 @@ export class WaitQueue {
       preempts,
       isAboveLimit: isLimited && isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + size, most),
       booked: scope === null && bookings().length > 0 ? uuids.filter(isBooked) : [],
-      isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
-      isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
+      isIdle: /rests|wakes/.test(block.toString('latin1', RECORD_SIZE - HEARTBEAT_BYTES)),
+      isSuspended:
+        info.suspended === true ||
+        !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
   }
 }

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 
 #include "locks/files.h"
 #include "locks/locks.h"
+#include "process/futex.h"
 #include "support/directory.h"
 #include "test.h"
 
@@ -59,6 +61,20 @@ TEST("what was never written, garbage and times from elsewhere are no sign of li
   }
   CHECK_EQUAL(write_heartbeat(descriptor, 0), 0);
   CHECK(is_alive(descriptor, 0, 10'000));
+}
+
+TEST("a heartbeat can say how long it counts, for a minute at most") {
+  const int descriptor = file();
+  CHECK_EQUAL(write_heartbeat(descriptor, 0, Pulse::rests, 30'000), 0);
+  usleep(2'000);
+  CHECK(is_alive(descriptor, 0, 1));
+  CHECK(!is_waking(descriptor, 0));
+  CHECK_EQUAL(write_heartbeat(descriptor, 0, Pulse::wakes, 30'000), 0);
+  CHECK(is_waking(descriptor, 0));
+  std::string text = "\n" + std::to_string(gpu_owner::process::monotonic_milliseconds() - 70'000) + " 999999999";
+  text.resize(kHeartbeatSize, ' ');
+  CHECK_EQUAL(pwrite(descriptor, text.data(), kHeartbeatSize, 0), kHeartbeatSize);
+  CHECK(!is_alive(descriptor, 0, 1));
 }
 
 TIMED_TEST("a heartbeat goes on until it is ended, and is none soon after") {

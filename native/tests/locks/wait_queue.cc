@@ -50,16 +50,15 @@ TEST("slots are given out in order, and are behind all that are taken") {
   CHECK_EQUAL(join_queue(tests::open_file(path())), 5);
 }
 
-TEST("a lock behind all numbers that a slot can have leaves none, and is nobody's") {
-  const int64_t end = INT64_MAX;
-  for (const int64_t start : {int64_t{1} << 53, end - 1, end}) {
-    const int stranger = tests::open_file(path());
-    REQUIRE_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {start, 1}), 0);
-    CHECK_EQUAL(join_queue(tests::open_file(path())), -ENOLCK);
+TEST("a lock behind all numbers that a slot can have is no slot, and one over the last of them leaves none") {
+  const int64_t end = INT64_MAX, last = (int64_t{1} << 53) - 2;
+  for (const Range range : {Range{last + 1, 1}, Range{end - 1, 1}, Range{end, 1}, Range{last, 2}, Range{last, 0}}) {
+    const int stranger = tests::open_file(path()), waiter = tests::open_file(path());
+    REQUIRE_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, range), 0);
+    CHECK_EQUAL(join_queue(waiter), range.start > last ? 0 : -ENOLCK);
+    for (const int file : {waiter, stranger}) close(file);
     CHECK(taken().empty());
-    close(stranger);
   }
-  CHECK_EQUAL(join_queue(tests::open_file(path())), 0);
 }
 
 TEST("a killed waiter leaves the queue") {

@@ -10,6 +10,7 @@
 
 #include "locks/heartbeat_file.h"
 #include "locks/locks.h"
+#include "locks/queue_slots.h"
 #include "locks/wait_queue.h"
 #include "process/futex.h"
 #include "support/directory.h"
@@ -189,10 +190,82 @@ TEST("wakes when the heartbeat of somebody ahead stops, or the queue's file is a
   queue.beat_for(2'000);
   CHECK(result().empty());
   CHECK_EQUAL(tests::end_of(behind), 7);
+  CHECK(is_waking(queue.first.file, heartbeat_offset(2)));
   unlink(tests::path_of("result").c_str());
   const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--queue-path", queue.path});
   CHECK(still_waits(waiter));
   unlink(queue.path.c_str());
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+}
+
+TEST("waits for the next one ahead while the heartbeat of the one before it is late") {
+  const Queue queue;
+  const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--ahead", "1", "--suspended", "next"});
+  const auto beat_for = [&](int milliseconds) {
+    for (int passed = 0; passed < milliseconds; passed += 100) {
+      write_heartbeat(queue.first.file, heartbeat_offset(0));
+      tests::sleep_milliseconds(100);
+    }
+  };
+  beat_for(2 * static_cast<int>(kHeartbeatTimeoutMs));
+  CHECK(result().empty());
+  queue.first.release();
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+}
+
+TEST("after it was stopped, it gives others time to show a heartbeat") {
+  const Queue queue;
+  const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--ahead", "1", "--suspended", "next"});
+  REQUIRE(queue.has_begun());
+  kill(waiter, SIGSTOP);
+  tests::sleep_milliseconds(static_cast<int>(kHeartbeatTimeoutMs) + 500);
+  CHECK(!is_alive(queue.first.file, heartbeat_offset(2), kHeartbeatTimeoutMs));
+  kill(waiter, SIGCONT);
+  const int64_t continued = gpu_owner::process::monotonic_milliseconds();
+  CHECK(tests::eventually([&] { return is_alive(queue.first.file, heartbeat_offset(2), kHeartbeatTimeoutMs); }));
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+  CHECK(gpu_owner::process::monotonic_milliseconds() - continued >= 4'000);
+}
+
+TEST("only a few start the program at a time, and none waits for its turn for ever") {
+  const Queue queue;
+  const int others = tests::open_file(queue.path);
+  for (int64_t byte = kFirstStart; byte < kFirstStart + kStarts; byte++)
+    REQUIRE_EQUAL(try_lock(others, Kind::ofd, Mode::exclusive, {byte, 1}), 0);
+  const std::vector<std::string> words = {"--queue", pair(queue.own, 2), "--until", "0"};
+  const pid_t waiter = start_waiter(words);
+  CHECK(queue.keeps(waiter));
+  unlock(others, Kind::ofd, {kFirstStart, 1});
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+  // The program has it, on the description of the slot.
+  CHECK(!begin_start(queue.first.file));
+  end_start(queue.own);
+  CHECK(begin_start(queue.first.file));
+  unlink(tests::path_of("result").c_str());
+  const int64_t began = gpu_owner::process::monotonic_milliseconds();
+  const pid_t behind = start_waiter(words);
+  queue.beat_for(11'000);
+  CHECK(result().empty());
+  queue.first.release();
+  queue.second.release();
+  CHECK_EQUAL(tests::end_of(behind), 7);
+  CHECK(gpu_owner::process::monotonic_milliseconds() - began >= 10'000);
+}
+
+TEST("of several locks, the end of a process that held one is noticed at once") {
+  const std::string path = tests::path_of("lock");
+  const Holder one(path, 1);
+  const int ready = tests::open_file(tests::path_of("ready"));
+  const pid_t holder = tests::start([&] {
+    const Holder two(path, 2);
+    if (pwrite(ready, "x", 1, 0) != 1) return 1;
+    pause();
+    return 0;
+  });
+  REQUIRE(tests::eventually([&] { return !tests::contents_of(tests::path_of("ready")).empty(); }));
+  const pid_t waiter = start_waiter({"--lock", pair(open_to_inherit(path), 1), "--lock", pair(open_to_inherit(path), 2)});
+  CHECK(still_waits(waiter));
+  tests::kill_and_wait(holder);
   CHECK_EQUAL(tests::end_of(waiter), 7);
 }
 
@@ -283,6 +356,7 @@ TEST("what it doesn't understand is refused with exit code 64") {
       {"--needs-timeout", "-1", "--", "x"},
       {"--queue-path", "/", "--", "x"},
       {"--locks", "all", "--", "x"},
+      {"--suspended", "x", "--", "x"},
       {"--ignore-signals", "0123456789abcdef0", "--", "x"},
       {"--ignore-signals", "G", "--", "x"},
       {"--nothing", "x", "--", "x"},
