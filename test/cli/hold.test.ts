@@ -63,6 +63,8 @@ describe('hold', () => {
     expect(JSON.parse(stderr).error).toEqual({
       code: 'ERR_INVALID_ARGUMENT',
       message: expect.stringContaining('--bananas'),
+      // A caller of another version tells a version that is too old by it.
+      unknown: 'there is no option --bananas',
     });
   });
 
