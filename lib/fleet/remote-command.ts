@@ -163,7 +163,7 @@ function uncertain({ name }: Host, code: HostErrorCode, why: string): RemoteEnd 
 }
 
 function readLog(path: string): string {
-  // ssh hasn't even begun
+  // There is no log if ssh hasn't even begun.
   return ifPossible(() => readFileSync(path, 'utf8').slice(-MAX_LOG_LENGTH), '');
 }
 
