@@ -66,6 +66,7 @@ export const CATALOGUE = {
   'lease-file-removed': ['lock-directory', 'problem'],
   'claimant-stuck': ['lock-directory', 'warning'],
   'process-stuck': ['lock-directory', 'warning'],
+  'preemption-overdue': ['lock-directory', 'warning'],
   locks: ['lock-directory', 'ok'],
   'locks-broken': ['lock-directory', 'problem'],
   leases: ['lock-directory', 'ok'],

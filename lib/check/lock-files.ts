@@ -21,7 +21,13 @@ import {
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
 import { sentences } from './installation.ts';
-import { reportDamagedQueue, reportForeignLocks, reportStuck, reportUnending } from './lock-holders.ts';
+import {
+  reportDamagedQueue,
+  reportForeignLocks,
+  reportOverdue,
+  reportStuck,
+  reportUnending,
+} from './lock-holders.ts';
 import { namesIn, statOf } from './system.ts';
 
 const LOCK_FILE = /\.(lease|nested-\d+|lock)$/;
@@ -40,6 +46,7 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   reportStuck(report, directory.path);
   reportDamagedQueue(report, directory);
   reportUnending(report, directory);
+  reportOverdue(report, directory);
 }
 
 function reportUnusable(report: Report, directory: LockDirectory, names: readonly string[]): void {

@@ -1,22 +1,32 @@
 import { statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { DECISION_EPOCHS, type LockDirectory } from '../claims/index.ts';
+import {
+  DECISION_EPOCHS,
+  findOverdue,
+  LEASE,
+  type LockDirectory,
+  leaseNames,
+  readOverdue,
+} from '../claims/index.ts';
 import { resetOf } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
   describeOwner,
   describeProcess,
+  formatSince,
   type KernelLock,
   type LockOwner,
   listWords,
   lockedFiles,
   mountOf,
+  ownersOf,
   parseLocks,
   processIds,
   readLink,
   readLocks,
   readMounts,
   readProcessStat,
+  userName,
 } from '../platform/index.ts';
 import {
   findDamagedQueue,
@@ -199,6 +209,28 @@ function filesOf(
     return name === undefined ? [] : [name];
   });
 }
+
+/** Preemptible leases whose keepers don't end them: their keepers are suspended or killed, or belong to no gpu-owner. */
+export function reportOverdue(report: Report, directory: LockDirectory): void {
+  const overdue = readOverdue(directory);
+  for (const name of overdue.length === 0 ? [] : leaseNames(directory)) {
+    const lease = findOverdue(directory, name.replace(/\.lease$/, ''), overdue);
+    if (lease === undefined) continue;
+    const owners: LockOwner[] = [];
+    for (const descriptor of directory.filesNamed(name)) owners.push(...ownersOf(descriptor, LEASE));
+    const whose = `${userName(lease.job.uid)}'s preemptible job with ${basename(name, '.lease')}`;
+    const have = owners.length === 0 ? '' : ` ${listWords(owners.map(describeOwner))} still have it.`;
+    report.add(
+      'preemption-overdue',
+      `${whose} was asked to give way at ${formatSince(lease.askedAt)}, and hasn't within its grace.${have} Other jobs give way in its place, and it counts for its user's limit.`,
+      owners.length === 0
+        ? 'As root, `gpu-owner doctor` names its processes: resume them with `kill -CONT`, or end them.'
+        : `If they are suspended, resume them: \`kill -CONT ${pids(owners)}\`. Otherwise end them: \`kill ${pids(owners)}\`.`,
+    );
+  }
+}
+
+const pids = (owners: readonly LockOwner[]) => owners.map(({ pid }) => pid).join(' ');
 
 const LOOKS = 5;
 const LOOK_INTERVAL_MS = 250;

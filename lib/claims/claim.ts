@@ -332,13 +332,14 @@ function demandFor(candidate: Candidate | undefined): ShareDemand | null {
 function takeLeases(
   chosen: readonly GPU[],
   candidates: readonly Candidate[],
-  { directory, job, record: claimant, secret }: Attempt,
+  { directory, request, job, record: claimant, secret }: Attempt,
 ):
   | { leases: Lease[]; jobFile: Mark | null; error?: never }
   | { leases: null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
   // Made before a lease, whose number everybody can see: no other process can have made a file of that name.
-  const jobFile = secret === null ? null : makeJobFile(directory, secret, claimant.preemptible === true);
+  const grace = claimant.preemptible === true ? (request.graceMs ?? 0) : null;
+  const jobFile = secret === null ? null : makeJobFile(directory, secret, grace);
   const shareOf = ({ uuid }: GPU) => demandFor(candidates.find(({ gpu }) => gpu.uuid === uuid));
   const record = nameGPUs(
     claimant,

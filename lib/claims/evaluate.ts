@@ -18,7 +18,15 @@ import {
   type Verdict,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { describeOwner, hostName, now, sleeping, type Waiting } from '../platform/index.ts';
+import {
+  describeOwner,
+  hostName,
+  listWords,
+  lockersOf,
+  now,
+  sleeping,
+  type Waiting,
+} from '../platform/index.ts';
 import {
   endedWithin,
   findUnexplained,
@@ -27,7 +35,10 @@ import {
   type LockDirectory,
   type LockOwners,
   leaseInfo,
+  leaseName,
   levelOf,
+  levelOrTop,
+  lockedByOtherProgram,
   mayHaveRemains,
   type ParentJob,
   probeLease,
@@ -90,7 +101,7 @@ export function evaluateAll(gpus: readonly GPU[], circumstances: Circumstances):
     }
     const { lease: own, sharing } = leasable ? readHolding(directory, gpu, circumstances) : NOT_HELD;
     const lease = own ?? foreignHolders.get(gpu.uuid) ?? null;
-    const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
+    const problem = leasable && lease === null ? whyNotTaken(directory, key, sharing) : null;
     const verdict = evaluateOne(gpu, circumstances, lease, sharing);
     const suspect = suspects.get(gpu.uuid);
     const candidate = applyProblem({
@@ -106,6 +117,32 @@ export function evaluateAll(gpus: readonly GPU[], circumstances: Circumstances):
   return separateKinds(candidates, request.count);
 }
 
+function whyNotTaken(directory: LockDirectory, key: LeaseKey, sharing?: Sharing): GPUOwnerError | null {
+  return sharing?.isDamaged === true
+    ? lockedByOtherProgram(directory, nameOfLease(directory, key))
+    : whyUntakable(directory, key);
+}
+
+function nameOfLease(directory: LockDirectory, key: LeaseKey): string {
+  const level = levelOrTop(directory, key);
+  return leaseName(level.uuid, level.depth);
+}
+
+/** More than one share has: a process with so many is another program. */
+const MANY_LOCKS = 1_000;
+
+/** Names the processes that have locked so much of a lease file, as far as this user can see them. */
+function explainDamage(candidate: Candidate, directory: LockDirectory, key: LeaseKey): Candidate {
+  const name = nameOfLease(directory, key);
+  for (const descriptor of directory.filesNamed(name)) {
+    const lockers = lockersOf(descriptor, MANY_LOCKS);
+    if (lockers.length === 0) continue;
+    const reason = `${listWords(lockers.map(describeOwner))} ${lockers.length === 1 ? 'has' : 'have'} locked more of the lease file ${name} than shares do. End it.`;
+    return { ...candidate, verdict: { ...candidate.verdict, reason } };
+  }
+  return candidate;
+}
+
 /** So long a holder may take to write who it is, in ms. */
 const RECORD_WRITE_MS = 5;
 const explanations = new Map<string, { at: number; found: LockOwners }>();
@@ -117,7 +154,9 @@ export function* explainLocks(candidates: Candidate[], circumstances: Circumstan
   const { directory, job } = circumstances;
   const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
     state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
-  if (directory === null || !candidates.some(isUnexplained)) return candidates;
+  const isDamaged = ({ sharing, problem }: Candidate) => sharing?.isDamaged === true && problem !== null;
+  if (directory === null || !candidates.some((each) => isUnexplained(each) || isDamaged(each)))
+    return candidates;
   const again = (candidate: Candidate): Candidate => {
     const { gpu } = candidate;
     const holder = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
@@ -133,8 +172,9 @@ export function* explainLocks(candidates: Candidate[], circumstances: Circumstan
     present = present.map(again);
   }
   return present.map((candidate) => {
-    if (!isUnexplained(candidate)) return candidate;
     const key = leaseKey(candidate.gpu, job);
+    if (isDamaged(candidate)) return explainDamage(candidate, directory, key);
+    if (!isUnexplained(candidate)) return candidate;
     const found = knownExplanation(directory, key) ?? findUnexplained(directory, key);
     if (found === null) return candidate;
     if (!found.owners.some(({ isClaim }) => isClaim))

@@ -10,11 +10,11 @@ import {
   type Share,
   type Suspect,
 } from '../gpus/index.ts';
-import { isoTime, userName } from '../platform/index.ts';
+import { formatSince, isoTime, userName } from '../platform/index.ts';
 import type { NotGranted } from './claim.ts';
 import { type Candidate, chooseFree, explainLocks, scopeOf } from './evaluate.ts';
 import type { Idle } from './idle.ts';
-import { type ClaimSteps, LockDirectory } from './locks/index.ts';
+import { type ClaimSteps, findOverdue, LockDirectory, readOverdue } from './locks/index.ts';
 import { evaluateMachine, type MachineEvaluation, type Perspective } from './machine-evaluation.ts';
 import type { DiscoveryRequest } from './options.ts';
 import {
@@ -136,13 +136,17 @@ export function statusesOf(
   perspective: Perspective,
 ): GPUStatus[] {
   const bookings = readBookings(directory);
-  return candidates.map(({ gpu, verdict, lease, sharing, suspect }) => {
+  const overdue = directory === null ? [] : readOverdue(directory);
+  return candidates.map(({ gpu, verdict, lease: held, sharing, suspect }) => {
+    const late = directory === null || held === null ? undefined : findOverdue(directory, gpu.uuid, overdue);
+    const lease =
+      held === null || late === undefined ? held : { ...held, askedToGiveWay: isoTime(late.askedAt) };
     const isShared = verdict.state === 'leased' && lease === null && (sharing?.taken ?? 0) > 0;
     const doubt = suspect === undefined || verdict.retryAt !== undefined ? [] : [describeSuspect(suspect)];
     const status: GPUStatus = {
       ...gpu,
       state: isShared ? 'shared' : verdict.state,
-      reason: [...(verdict.reason === null ? [] : [verdict.reason]), ...doubt].join('; ') || null,
+      reason: [verdict.reason ?? '', describeOverdue(lease), ...doubt].filter(Boolean).join('; ') || null,
       lease,
       shares: sharing?.shares ?? [],
       idle: null,
@@ -151,6 +155,12 @@ export function statusesOf(
     };
     return perspective === 'machine' ? withBooking(status) : status;
   });
+}
+
+/** Empty: it gives way, or was never asked. */
+function describeOverdue(lease: LeaseInfo | null): string {
+  const since = formatSince(lease?.askedToGiveWay);
+  return since ? `was asked to give way at ${since}, and hasn't within its grace` : '';
 }
 
 function suspectInfo({ code, since, uids }: Suspect): SuspectInfo {

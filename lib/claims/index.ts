@@ -11,6 +11,7 @@ export {
   claimCounts,
   DECISION_EPOCHS,
   FIRST_EPOCH,
+  findOverdue,
   findUnexplained,
   findUnexplainedDecision,
   formatShare,
@@ -25,8 +26,10 @@ export {
   mayBeSomebodysOwn,
   namesCommand,
   noteCUDA,
+  PREEMPTION_NOTICE,
   PREFERRED,
   readHolder,
+  readOverdue,
   readRecord,
   runAsync,
   runSync,
@@ -54,7 +57,7 @@ export {
   tryCUDA,
   tryEach,
 } from './placeholder.ts';
-export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
+export { isPreempted, openPreemptionNotice } from './preemption.ts';
 export {
   activeWaiters,
   allowedTime,

@@ -2,23 +2,23 @@
 // their keepers look at it and end their commands. docs/decisions/052-preemption.md
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
-import { native } from '../native.ts';
-import { schema, warnOnce } from '../platform/index.ts';
+import { SHARED } from '../native.ts';
+import { bootMilliseconds, warnOnce } from '../platform/index.ts';
 import type { Claim } from './claim.ts';
 import type { Candidate } from './evaluate.ts';
 import {
   isLocked,
-  isPreemptible,
   type LockDirectory,
   leaseName,
-  MAX_EPOCHS,
-  readHolder,
+  leaseNames,
+  type notifyPreemptible,
+  PREEMPTION_NOTICE,
+  readAsked,
+  readJobFile,
+  untilOverdue,
 } from './locks/index.ts';
-import { activeWaiters, readWaiters, type Waiter } from './queue/index.ts';
+import { activeWaiters, lockedEpochs, readWaiters, type Waiter } from './queue/index.ts';
 import { type JoiningRequest, type PreemptibleLease, whoGivesWay } from './rules/index.ts';
-
-/** Keepers of preemptible leases watch this file: it is written to when a request names a lease. */
-export const PREEMPTION_NOTICE = 'preemption.notice';
 
 /** The request of a claimant whose turn it is, and the GPUs as it sees them. */
 interface Demand {
@@ -27,14 +27,29 @@ interface Demand {
   gpuRequest: JoiningRequest;
 }
 
-/** The epochs of the leases that have to give way, so that a request whose turn it is can start. @param ahead what they could use is theirs */
+/** The leases that have to give way to a request. */
+interface Preempted {
+  epochs: number[];
+  /** When the first of them is overdue, in ms from now; Infinity: none will be. */
+  untilOverdue: number;
+  /** For the notice: all leases that the request has asked. */
+  notes: Parameters<typeof notifyPreemptible>[1];
+}
+
+const NONE: Preempted = { epochs: [], untilOverdue: Number.POSITIVE_INFINITY, notes: new Map() };
+
+/**
+ * The leases that have to give way, so that a request whose turn it is can start.
+ * @param ahead what they could use is theirs @param asked the leases that the request has asked before; gets those that it asks now
+ */
 export function leasesToPreempt(
   { candidates, directory, gpuRequest }: Demand,
   ahead: Iterable<Waiter>,
-): number[] {
+  asked: Map<number, number>,
+): Preempted {
   const { class: own, scope, count, uuids } = gpuRequest;
   const isAboveLimit = candidates.some(({ verdict }) => verdict.ownLeases !== undefined);
-  if (own === 'preemptible' || scope !== null || isAboveLimit) return [];
+  if (own === 'preemptible' || scope !== null || isAboveLimit) return NONE;
   const wanted = new Set(uuids);
   const isOurs = ({ gpu, verdict }: Candidate) =>
     wanted.has(gpu.uuid) &&
@@ -42,35 +57,67 @@ export function leasesToPreempt(
     verdict.keptFor === undefined &&
     verdict.bookedUntil === undefined;
   const leased = candidates.filter(isOurs);
-  const leases = readPreemptible(directory, leased);
-  if (leases.length === 0) return [];
+  const leases = readPreemptible(directory, leased, asked);
+  if (leases.length === 0) return NONE;
   const taken = new Set([...ahead].filter((each) => each.scope === null).flatMap((each) => each.uuids));
   const usable = new Set(leased.map(({ gpu }) => gpu.uuid).filter((uuid) => !taken.has(uuid)));
   const free = candidates.filter(({ verdict }) => verdict.state === 'free' || verdict.transient).length;
-  return whoGivesWay(count - free, usable, leases).map(({ epoch }) => epoch);
+  const chosen = whoGivesWay(count - free, usable, leases);
+  const now = bootMilliseconds();
+  for (const { epoch } of chosen) if (!asked.has(epoch)) asked.set(epoch, now);
+  const notes = leases.flatMap(({ epoch, isOverdue }) => {
+    const at = asked.get(epoch);
+    return at === undefined ? [] : [[epoch, { at, isOverdue }] as const];
+  });
+  const coming = chosen
+    .map(({ epoch, graceMs }) => untilOverdue(asked.get(epoch) ?? now, graceMs))
+    .filter((until) => until > 0);
+  return {
+    epochs: chosen.map(({ epoch }) => epoch),
+    untilOverdue: Math.min(...coming, NONE.untilOverdue),
+    notes: new Map(notes),
+  };
 }
 
-const RECORD = schema.record({
-  generation: schema.whole(MAX_EPOCHS),
-  since: schema.text,
-  givesWay: schema.or(schema.flag, false),
-  gpus: schema.or(schema.validOf(schema.record({ uuid: schema.text })), []),
-});
+interface AskedLease extends PreemptibleLease {
+  uuids: string[];
+  graceMs: number;
+}
 
-/** The preemptible leases of these GPUs. A record may be anybody's, so the file of the job proves it. */
-function readPreemptible(directory: LockDirectory, leased: readonly Candidate[]): PreemptibleLease[] {
-  const leases = new Map<number, PreemptibleLease & { uuids: string[] }>();
-  for (const { gpu } of leased) {
-    for (const descriptor of directory.filesNamed(leaseName(gpu.uuid))) {
-      const record = isLocked(descriptor) ? schema.readAs(RECORD, readHolder(descriptor)) : null;
-      if (record === null || !isPreemptible(directory, record.generation)) continue;
-      const { generation: epoch, since, givesWay: isEnding, gpus } = record;
-      // A lease of several GPUs ends as a whole.
-      const uuids = [...new Set([gpu.uuid, ...gpus.map(({ uuid }) => uuid)])];
-      leases.set(epoch, { epoch, since: Date.parse(since) || 0, uuids, isEnding });
-    }
+/**
+ * The preemptible leases of these GPUs. Locks and the files of jobs tell, as a record may be anybody's.
+ * @param asked when the request has asked leases
+ */
+function readPreemptible(
+  directory: LockDirectory,
+  leased: readonly Candidate[],
+  asked: Map<number, number>,
+): AskedLease[] {
+  const leases = new Map<number, AskedLease>();
+  const noted = readAsked(directory);
+  for (const epoch of new Set(leased.flatMap(({ gpu }) => [...epochsIn(directory, leaseName(gpu.uuid))]))) {
+    const job = readJobFile(directory, epoch);
+    if (job === null || job.graceMs === null) continue;
+    const { graceMs, madeAt: since } = job;
+    const own = asked.get(epoch);
+    const other = noted.get(epoch);
+    const isOverdue = other?.isOverdue === true || (own !== undefined && untilOverdue(own, graceMs) <= 0);
+    const isEnding =
+      !isOverdue && (own !== undefined || (other !== undefined && untilOverdue(other.at, graceMs) > 0));
+    leases.set(epoch, { epoch, since, graceMs, uuids: [], isEnding, isOverdue });
   }
+  // A lease of several GPUs ends as a whole.
+  for (const name of leases.size === 0 ? [] : leaseNames(directory))
+    for (const epoch of epochsIn(directory, name))
+      leases.get(epoch)?.uuids.push(name.replace(/\.lease$/, ''));
+  for (const epoch of asked.keys()) if (!leases.has(epoch)) asked.delete(epoch);
   return [...leases.values()];
+}
+
+/** The epochs of the holders of a lease, but not of those that hold parts of it. */
+function* epochsIn(directory: LockDirectory, name: string): Generator<number> {
+  for (const descriptor of directory.filesNamed(name))
+    if (isLocked(descriptor, SHARED)) yield* lockedEpochs(descriptor);
 }
 
 /** Whether a request needs the GPUs of this claim, which is preemptible. As native/keeper/preemption.cc looks at it. */
@@ -82,14 +129,6 @@ export function isPreempted({ directory, leases }: Pick<Claim, 'directory' | 'le
     if (preempts.includes(epoch) && uuids.some(isOurs)) return true;
   }
   return false;
-}
-
-/** Has the keepers of preemptible leases look at the wait queue. */
-export function notifyPreemptible(directory: LockDirectory): void {
-  const descriptor = directory.openIfPossible(PREEMPTION_NOTICE);
-  if (descriptor < 0) return; // they look once a minute
-  native().fileWriteBlock(descriptor, Buffer.from('\n'));
-  closeSync(descriptor);
 }
 
 /** Makes the file that the keeper of a preemptible lease watches. */

@@ -8,6 +8,7 @@ import {
   isLeased,
   isLocked,
   LockDirectory,
+  notifyPreemptible,
   openLeases,
   ownRecord,
   type RecordContents,
@@ -15,7 +16,7 @@ import {
 } from './locks/index.ts';
 import { evaluateMachine } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
-import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
+import { leasesToPreempt } from './preemption.ts';
 import {
   activeWaiters,
   applyBookings,
@@ -121,6 +122,8 @@ export class QueuedWaiter {
   #ahead = 0;
   /** Whether GPUs that are kept for others could be used until then. */
   #mayBackfill = false;
+  /** When a lease that was asked to give way is overdue, on the clock of `now()`. */
+  #overdueAt = Number.POSITIVE_INFINITY;
 
   /** @param slot one that it has already */
   constructor(request: ClaimRequest, notGranted: NotGranted, slot: Slot | null = null) {
@@ -154,12 +157,14 @@ export class QueuedWaiter {
     const { directory, record, gpuRequest } = this.#notGranted;
     const slot = this.#slot;
     if (slot === null || gpuRequest.class === 'preemptible') return;
-    const epochs = leasesToPreempt(
+    const { epochs, untilOverdue, notes } = leasesToPreempt(
       this.#notGranted,
       activeWaiters(readWaiters(directory, slot.number), this.#skipped),
+      slot.asked,
     );
+    this.#overdueAt = now() + untilOverdue;
     slot.updateRequest(record, gpuRequest, epochs);
-    if (epochs.length > 0) notifyPreemptible(directory);
+    if (epochs.length > 0) notifyPreemptible(directory, notes);
   }
 
   /** The slot, for the next process of this wait; null: it has none, or passes others, which that one wouldn't. */
@@ -167,9 +172,13 @@ export class QueuedWaiter {
     return this.#skipped.size === 0 ? (this.#slot?.kept ?? null) : null;
   }
 
-  /** The time until the bookings end that are in the way, and it is this one's turn to look, in ms. */
-  untilBookingsEnd(): number {
-    return untilBookingsEnd(this.#notGranted.candidates) + this.#ahead * LATER_PER_WAITER_MS;
+  /**
+   * The time until this one has to look again, as bookings in the way have ended and it is its turn, or as a lease hasn't given way.
+   * In ms.
+   */
+  untilNextLook(): number {
+    const bookings = untilBookingsEnd(this.#notGranted.candidates) + this.#ahead * LATER_PER_WAITER_MS;
+    return Math.min(bookings, Math.max(0, this.#overdueAt - now()));
   }
 
   /** Calls back when bookings have changed since the last attempt. @returns ends that */
@@ -257,7 +266,7 @@ export class QueuedWaiter {
     const { kept } = this;
     if (kept !== null && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
-      const latest = Math.min(longest * (0.75 + Math.random() / 2), this.untilBookingsEnd()); // not all at the same time
+      const latest = Math.min(longest * (0.75 + Math.random() / 2), this.untilNextLook()); // not all at the same time
       const until = Math.min(end, now() + latest);
       handover.handOver({
         slot: kept,

@@ -112,7 +112,7 @@ export async function claimWhenFree(
       if (early > 0) longest = Math.min(longest, early);
       else if (isCurrent) handOverAtFront(result, waiter, handover, end);
     }
-    longest = Math.min(longest, waiter.untilBookingsEnd());
+    longest = Math.min(longest, waiter.untilNextLook());
     const change = { isCurrent, longest, pause, signal: options.signal, waiter };
     pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
     return null;
@@ -312,7 +312,7 @@ function handOverAtFront(
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled) {
     const { directory, seenAt } = notGranted;
-    const until = Math.min(end, now() + Math.min(MAX_WAIT_MS, waiter.untilBookingsEnd()));
+    const until = Math.min(end, now() + Math.min(MAX_WAIT_MS, waiter.untilNextLook()));
     const change = { locks: epochLocks, ahead, movesOn: false, leases: [], seenAt, until };
     handover.handOver({ slot: kept, directory, ...change, end });
   }

@@ -167,7 +167,7 @@ export function checkRun({ values, command, args }: Parsed<typeof RUN_GROUPS>, c
     isJob: true,
     takesLimit: true,
     about: asked,
-    ...(isPreemptible ? { class: 'preemptible' as const } : {}),
+    ...(preemption === null ? {} : { class: 'preemptible' as const, graceMs: preemption.graceMs }),
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });
   return {

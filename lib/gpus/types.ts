@@ -93,6 +93,8 @@ export interface LeaseInfo {
   idleEnds?: string;
   /** The holder gives way to requests that can't start otherwise. */
   preemptible?: true;
+  /** ISO 8601: when the preemptible holder was asked to give way, and hasn't within its grace; missing: that isn't so. */
+  askedToGiveWay?: string;
   /** The holder's number, if it is a background job. */
   job?: number;
   name?: string;
@@ -120,6 +122,8 @@ export interface Share extends LeaseInfo {
 export interface Sharing {
   shares: readonly Share[];
   taken: number;
+  /** Another program has locked more of the lease file than shares do. */
+  isDamaged?: true;
   /** The memory that can be shared; null: the driver doesn't tell. */
   capacity: number | null;
   /** The processes of the shares' jobs. */

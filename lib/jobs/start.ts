@@ -75,7 +75,7 @@ const ERRORS = 'GPU_OWNER_ERRORS';
 /** Names the variable by which a wait goes on in another process. */
 const WAITING = 'GPU_OWNER_WAITING';
 /** The form of its contents: what is left in another one is closed, and the wait begins anew. */
-const FORMAT = 2;
+const FORMAT = 3;
 /** The kernel refuses a variable of more than 128 KiB. */
 const MAX_MESSAGE_CHARACTERS = 50_000;
 
@@ -178,7 +178,13 @@ const { amount, listOf, nullable, pairOf, record, text, whole } = schema;
 /** The text that {@link waitingVariable} writes, checked, as anybody can set a variable. */
 const LEFT = record({
   rested: record({
-    slot: record({ descriptor: whole(), number: whole(), since: text, order: text }),
+    slot: record({
+      descriptor: whole(),
+      number: whole(),
+      since: text,
+      order: text,
+      asked: listOf(pairOf(whole(), amount())),
+    }),
     rest: nullable(record({ began: amount(), since: amount(), end: nullable(amount()) })),
   }),
   keep: listOf(whole()),

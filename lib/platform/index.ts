@@ -42,6 +42,7 @@ export {
   type KernelLock,
   type LockOwner,
   lockedFiles,
+  lockersOf,
   type OpenFile,
   ownersOf,
   parseLocks,

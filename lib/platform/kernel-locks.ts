@@ -126,6 +126,14 @@ export function ownersOf(descriptor: number, byte: number, files?: readonly Open
   return [...owners.values()];
 }
 
+/** The processes that have so many locks of a file, as far as this user may look into them. */
+export function lockersOf(descriptor: number, least: number): LockOwner[] {
+  const { ino } = fstatSync(descriptor);
+  return lockedFiles()
+    .filter(({ locks }) => locks.filter(({ inode }) => inode === ino).length >= least)
+    .map(({ pid }) => ownerOf(pid, false));
+}
+
 /** "python3 (pid 4711, mallory)" */
 export function describeOwner({ pid, user, name }: LockOwner): string {
   return `${name ?? 'a process'} (pid ${pid}, ${user ?? '?'})`;

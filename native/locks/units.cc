@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "locks/probe_budget.h"
+
 namespace gpu_owner::locks {
 namespace {
 
@@ -17,8 +19,9 @@ constexpr int kMaxTries = 64;
 int taken_units(int descriptor, Range range, std::vector<Range>& taken) {
   // Ranges that remain to be looked through: the kernel tells of any lock in one, not of the first.
   std::vector<Range> ranges{range};
-  for (int questions = 0; !ranges.empty(); questions++) {
-    if (questions == kMaxQuestions) return E2BIG;
+  ProbeBudget budget(kMaxQuestions);
+  while (!ranges.empty()) {
+    if (!budget.goes_on()) return E2BIG;
     const Range part = ranges.back();
     ranges.pop_back();
     Conflict conflict;

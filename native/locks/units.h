@@ -13,7 +13,7 @@ namespace gpu_owner::locks {
 int64_t take_units(int descriptor, Range range, int64_t wanted);
 
 // Adds the parts of the range that other open files have locked, in their order, one for each lock. 0 or an errno
-// value; E2BIG: there are more than shares make.
+// value; E2BIG: there are more than shares make, or reading them takes too long.
 int taken_units(int descriptor, Range range, std::vector<Range>& taken);
 
 }  // namespace gpu_owner::locks

@@ -5,32 +5,12 @@
 #include <algorithm>
 
 #include "locks/locks.h"
+#include "locks/probe_budget.h"
 #include "locks/queue_slots.h"
-#include "process/futex.h"
 
 namespace gpu_owner::locks {
 namespace {
 
-constexpr int64_t kMaxTime =
-    100'000'000;            // ns of this thread's processor time: a busy machine doesn't make a queue longer
-constexpr int kTimed = 16;  // asking for the time takes time
-
-// Limits the processor time that reading a queue takes.
-class ProbeBudget {
- public:
-  // To be called before each question to the kernel; false: it is enough.
-  bool goes_on() {
-    if (++questions_ > 2 * kMaxSlots) return false;
-    if (questions_ % kTimed != 0) return true;
-    const int64_t now = process::thread_nanoseconds();
-    if (questions_ == kTimed) started_ = now;
-    return now - started_ < kMaxTime;
-  }
-
- private:
-  int questions_ = 0;
-  int64_t started_ = 0;
-};
 
 // The last slot that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range,
 // not of the first or the last one: ask again behind it until there is none.
@@ -51,7 +31,7 @@ int64_t last_slot(int descriptor, int64_t from, ProbeBudget& budget) {
 
 int64_t join_queue(int descriptor) {
   int64_t from = 0;
-  ProbeBudget budget;
+  ProbeBudget budget(2 * kMaxSlots);
   for (;;) {
     const int64_t last = last_slot(descriptor, from, budget);
     if (last < from - 1) return last + 1;
@@ -68,7 +48,7 @@ int taken_slots(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& 
   if (before <= from) return 0;
   // Ranges that remain to be looked through, the lowest on top.
   std::vector<Range> ranges{{from, before - from}};
-  ProbeBudget budget;
+  ProbeBudget budget(2 * kMaxSlots);
   while (!ranges.empty()) {
     if (!budget.goes_on() || slots.size() > kMaxSlots) return E2BIG;
     const Range range = ranges.back();

@@ -79,6 +79,15 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
   });
 
+  test('a user who changes the mode of a job’s file gets no more', async () => {
+    machine.configure('limits: { gpus: 1 }\n');
+    const first = await holds(1, alice);
+    for (const name of readdirSync(machine.lockDirectory).filter((each) => each.startsWith('job-')))
+      chmodSync(join(machine.lockDirectory, name), 0o700);
+    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
+    await endHolder(first);
+  });
+
   test('a command of a sweep ends at the limit: its task has failed, and is not tried again', async () => {
     machine.configure('limits: { for: 1s }\n');
     const directory = join(machine.directory, 'sweep');

@@ -4,9 +4,11 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
+import { diagnoseLocks, said } from '../support/doctor.ts';
 import { alice, bob, endHolder as end, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
 import { finished, Machine, output, python, until, uuidOf, whyNotNobody } from '../support/machine.ts';
-import { sendSignal } from '../support/processes.ts';
+import { sendSignal, signalAll } from '../support/processes.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const noSecondUser = whyNotNobody();
@@ -450,3 +452,97 @@ time.sleep(1.5)`;
     expect((await end).code).toBe(143);
   });
 });
+
+describe.skipIf(noSecondUser !== null)(
+  `a lease that doesn't give way: ${noSecondUser ?? 'three users'}`,
+  () => {
+    const REQUEST = [...RUN, '--devices', '0-1', '--wait=60s', '--', 'true'];
+    const carol = { uid: alice.uid - 2, umask: '077' };
+    const lease = (gpu: number) =>
+      JSON.parse(readFileSync(join(machine.lockDirectory, `${uuidOf(gpu)}.lease`), 'latin1').trim());
+    /** Two leases that are preemptible, of bob on GPU 0 and the younger one of alice on GPU 1. */
+    const two = async () => {
+      const options = ['--preemptible', '--grace', '300ms', '--devices'];
+      const honest = await startHolder(machine, [...options, '0'], bob);
+      return { honest, stuck: await startHolder(machine, [...options, '1'], alice) };
+    };
+    /** Writes into a file of the lock directory, again and again. */
+    const overwrite = async (name: string, text: string) => {
+      const code = `import time
+print('begun', flush=True)
+while True:
+    open(${JSON.stringify(join(machine.lockDirectory, name))}, 'r+b', buffering=0).write(${JSON.stringify(text)}.encode().ljust(4096))
+    time.sleep(0.02)`;
+      const child = machine.start([python, '-c', code], carol);
+      await output(child, /begun/);
+      return child;
+    };
+
+    test.each([
+      ['its keeper is stopped', (pids: number[]) => sendSignal(pids[1], 'SIGSTOP')],
+      [
+      'its keepers are killed',
+      (pids: number[]) => {
+        signalAll(pids, 'SIGSTOP'); // else the one that is left ends the command
+        signalAll(pids, 'SIGKILL');
+      },
+    ],
+    ])('is followed by the next youngest where %s, and is shown', async (_, disturb) => {
+      machine.configure(`limits: { users: { ${alice.uid}: { gpus: 1 } } }\n`);
+      const { honest, stuck } = await two();
+      const ended = finished(honest, 'exit');
+      const { keeper } = lease(1);
+      disturb([stuck.pid as number, keeper]);
+      // Each look of the request is another process.
+      const env = withTimeouts({ handoverAtFront: timeoutMs('handoverAtFront', 100) });
+      const { code, stderr } = await machine.runCommand(REQUEST, { ...carol, env });
+      expect({ code, stderr: code === 0 ? '' : stderr }).toEqual({ code: 0, stderr: '' });
+      expect((await ended).code).toBe(143);
+      const [, gpu] = await machine.status();
+      expect(gpu.lease.askedToGiveWay).toMatch(/^\d{4}-/);
+      expect(gpu.reason).toMatch(/; was asked to give way at \d\d:\d\d.*, and hasn't within its grace$/);
+      const diagnosis = await diagnoseLocks(machine);
+      expect(said(diagnosis, 'preemption-overdue')).toContain(uuidOf(1));
+      // The next request doesn't ask it first, and the lease counts for its user.
+      const again = await startHolder(machine, ['--preemptible', '--grace', '300ms', '--devices', '0'], bob);
+      const endedAgain = finished(again, 'exit');
+      const since = Date.now();
+      expect((await machine.runCommand(REQUEST, carol)).code).toBe(0);
+      expect(Date.now() - since).toBeLessThan(process.env.CI ? 10_000 : 5_000);
+      expect((await endedAgain).code).toBe(143);
+      const refused = await machine.runCommand([...RUN, '--no-wait', '--devices', '2', '--', 'true'], alice);
+      expect(refused).toMatchObject({ code: 75, stderr: expect.stringContaining('have 1 of the 1 GPU ') });
+      sendSignal(keeper, 'SIGCONT');
+      stuck.stdin?.end();
+    });
+
+    test.each([
+      ['the notice', () => 'preemption.notice', ''],
+      ['its record', () => `${uuidOf(1)}.lease`, JSON.stringify({ preemptible: true, givesWay: true })],
+    ])('delays a request no longer where others overwrite %s', async (_, name, text) => {
+      const { honest, stuck } = await two();
+      const ended = finished(honest, 'exit');
+      const { keeper } = lease(1);
+      sendSignal(keeper, 'SIGSTOP');
+      const hostile = await overwrite(name(), text);
+      const env = withTimeouts({ handoverAtFront: timeoutMs('handoverAtFront', 100) });
+      expect((await machine.runCommand(REQUEST, { ...carol, env })).code).toBe(0);
+      expect((await ended).code).toBe(143);
+      hostile.kill();
+      sendSignal(keeper, 'SIGCONT');
+      stuck.stdin?.end();
+    });
+
+    test('gives way where its record says nothing of that, as any user can write it', async () => {
+      const [preemptible] = [
+        await startHolder(machine, ['-n', '4', '--preemptible', '--grace', '300ms'], bob),
+      ];
+      const ended = finished(preemptible, 'exit');
+      const path = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
+      for (const gpu of [0, 1, 2, 3])
+        writeFileSync(path.replace(uuidOf(0), uuidOf(gpu)), 'x'.padEnd(4_096), { flag: 'r+' });
+      expect((await machine.runCommand(REQUEST, alice)).code).toBe(0);
+      expect((await ended).code).toBe(143);
+    });
+  },
+);

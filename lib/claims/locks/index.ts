@@ -11,7 +11,7 @@ export {
   takeSnapshot,
   traceStep,
 } from './effects.ts';
-export { Lease, type ShareDemand } from './lease.ts';
+export { Lease, lockedByOtherProgram, type ShareDemand } from './lease.ts';
 export {
   type EpochLock,
   endedWithin,
@@ -25,6 +25,7 @@ export {
   findUnexplained,
   type Holder,
   isEpochHeld,
+  isEpochLocked,
   isLeased,
   isLocked,
   LEASE,
@@ -33,6 +34,7 @@ export {
   leaseName,
   leaseNames,
   levelOf,
+  levelOrTop,
   probeLease,
   probeWhole,
   readHolder,
@@ -49,15 +51,22 @@ export {
 export { namesCommand } from './lock-directory-errors.ts';
 export {
   findParentJob,
-  isPreemptible,
+  type JobFile,
   type JobSecret,
-  jobName,
   makeJobFile,
   newJobSecret,
   type ParentJob,
-  PREEMPTIBLE_MODE,
+  readJobFile,
   removeOldJobFiles,
 } from './parent-job.ts';
+export {
+  findOverdue,
+  notifyPreemptible,
+  PREEMPTION_NOTICE,
+  readAsked,
+  readOverdue,
+  untilOverdue,
+} from './preemption-notice.ts';
 export {
   decodeRecord,
   encodeRecord,

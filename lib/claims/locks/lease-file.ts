@@ -8,6 +8,7 @@ import {
   countUnits,
   FIRST_UNIT,
   isNestedShare,
+  MAX_UNITS,
   readSize,
   type ShareParts,
   shareId,
@@ -80,7 +81,7 @@ export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
 }
 
 /** Whether this epoch of the lease lasts. Takes nothing. */
-function isEpochLocked(descriptor: number, epoch: number): boolean {
+export function isEpochLocked(descriptor: number, epoch: number): boolean {
   const byte = FIRST_EPOCH + epoch;
   // A longer lock is another program's.
   return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;
@@ -251,7 +252,7 @@ export function findHeld(
       return { uuid, depth, enclosing: [], isCertain, record: readRecord(descriptor) };
     }
     // The holder of a MIG instance has an epoch in its GPU's file as well, but not the lease.
-    for (const number of shareNumbers(descriptor)) {
+    for (const number of shareNumbers(descriptor) ?? []) {
       const held = findHeld(directory, shareId(uuid, depth, number), epoch);
       if (held !== null) return { ...held, enclosing: [leaseName(uuid, depth), ...held.enclosing] };
     }
@@ -271,9 +272,11 @@ export interface HeldShare extends ShareParts {
 export interface Division {
   taken: number;
   shares: readonly HeldShare[];
+  /** Another program has locked more of the file than shares do: nothing is left. */
+  isDamaged: boolean;
 }
 
-export const UNDIVIDED: Division = { taken: 0, shares: [] };
+export const UNDIVIDED: Division = { taken: 0, shares: [], isDamaged: false };
 
 /** The shares of a GPU, or of what the job has of it. */
 export function readDivision(directory: LockDirectory, key: LeaseKey): Division {
@@ -281,12 +284,15 @@ export function readDivision(directory: LockDirectory, key: LeaseKey): Division 
   if (level === null) return UNDIVIDED;
   const { uuid, depth } = level;
   let taken = 0;
+  let isDamaged = false;
   const shares: HeldShare[] = [];
   for (const path of directory.all) {
     for (const descriptor of directory.filesNamed(leaseName(uuid, depth), [path])) {
       const numbers = shareNumbers(descriptor);
-      if (numbers.length > 0) taken += countUnits(descriptor);
-      for (const number of numbers) {
+      const units = numbers?.length === 0 ? 0 : numbers && countUnits(descriptor);
+      taken += units ?? MAX_UNITS;
+      isDamaged ||= units === null;
+      for (const number of units === null ? [] : (numbers ?? [])) {
         const id = shareId(uuid, depth, number);
         for (const own of directory.filesNamed(leaseName(id), [path])) {
           const size = isLocked(own, SHARED) ? readSize(own) : null;
@@ -295,7 +301,7 @@ export function readDivision(directory: LockDirectory, key: LeaseKey): Division 
       }
     }
   }
-  return taken === 0 ? UNDIVIDED : { taken, shares };
+  return taken === 0 ? UNDIVIDED : { taken, shares, isDamaged };
 }
 
 /** The units of what a job has of a GPU, if that is a share; null: it has all of it. */
@@ -332,7 +338,7 @@ function recordOfPart(
   uuid: string,
   { depth, descriptor }: LeaseFile,
 ): Record<string, unknown> | null {
-  for (const number of shareNumbers(descriptor)) {
+  for (const number of shareNumbers(descriptor) ?? []) {
     for (const own of directory.filesNamed(leaseName(shareId(uuid, depth, number)))) {
       const record = isLocked(own, SHARED) ? readHolder(own) : null;
       if (record !== null) return record;

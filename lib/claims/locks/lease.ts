@@ -249,7 +249,8 @@ function lock(descriptor: number, byte: number, mode: number): boolean {
   );
 }
 
-function lockedByOtherProgram(directory: LockDirectory, name: string): GPUOwnerError {
+/** Why a lease can't be taken of which another program has locked what no claim does. */
+export function lockedByOtherProgram(directory: LockDirectory, name: string): GPUOwnerError {
   const path = pathIn(directory.path, name);
   return new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',

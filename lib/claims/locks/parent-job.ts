@@ -3,13 +3,13 @@
 // job's user can read: a process that can show a secret for the only epoch of a lease is the lease's holder, or started by this
 // user.
 
-import { fchmodSync } from 'node:fs';
 import type { Mark } from '../../conventions/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { errno, native } from '../../native.ts';
 import {
   descendsFrom,
+  type FileStatus,
   pathIn,
   pidNamespace,
   readBlock,
@@ -38,18 +38,46 @@ export interface JobSecret {
   epoch: number;
 }
 
-/** The mode of the file of a job whose lease is preemptible: only its user can make it so. */
-export const PREEMPTIBLE_MODE = 0o700;
-
-/** Whether the holder of an epoch has made its lease a preemptible one: others can't make or change that file. */
-export function isPreemptible(directory: LockDirectory, epoch: number): boolean {
-  return directory.all.some((path) => {
-    const mode = statusOf(pathIn(path, jobName(epoch)))?.mode ?? 0;
-    return (mode & 0o777) === PREEMPTIBLE_MODE;
-  });
+/** The file of a job, as others can see it: only its user can make or change it. */
+export interface JobFile {
+  uid: number;
+  /** When it was made, in ms since 1970, as the kernel says. */
+  madeAt: number;
+  /** How long the holder of a preemptible lease takes to give way at most, in ms; null: the lease isn't preemptible. */
+  graceMs: number | null;
 }
 
-const MAX_CONTENT_BYTES = 64; // bytes
+/** The file of the job that holds an epoch; null: there is none, or it was left behind. */
+export function readJobFile(directory: LockDirectory, epoch: number): JobFile | null {
+  const name = jobName(epoch);
+  for (const path of directory.all) {
+    const descriptor = directory.openForProbe(name, path);
+    if (descriptor === -errno.ENOENT) continue;
+    // Files of others can't be opened, but seen.
+    if (descriptor < 0) return jobFileOf(statusOf(pathIn(path, name)));
+    try {
+      if (isLocked(descriptor)) return jobFileOf(statusBehind(descriptor));
+    } finally {
+      native().fileClose(descriptor);
+    }
+  }
+  return null;
+}
+
+function jobFileOf(status: FileStatus | null): JobFile | null {
+  if (status === null) return null;
+  const { uid, size, changedAt } = status;
+  return {
+    uid,
+    madeAt: changedAt,
+    graceMs: size < MAX_CONTENT_BYTES ? null : (size - MAX_CONTENT_BYTES) * GRACE_UNIT_MS,
+  };
+}
+
+const MAX_CONTENT_BYTES = 64;
+/** Behind its content, the file of a preemptible job has a byte for each of these, as others see only its size. In ms. */
+const GRACE_UNIT_MS = 1_000;
+const MAX_GRACE_MS = 86_400_000;
 /** How many files of jobs one claim looks at, to remove those that were left behind. */
 const MAX_OLD_FILES = 64;
 
@@ -61,16 +89,18 @@ export function newJobSecret(): JobSecret | null {
 
 /**
  * Makes the file that proves a job, as long as its descriptor is open.
+ * @param graceMs of a preemptible lease; null: it isn't one
  * @returns null: there can be none, and claims inside will be made on the machine
  */
 export function makeJobFile(
   directory: LockDirectory,
   { secret, epoch }: JobSecret,
-  isPreemptible: boolean,
+  graceMs: number | null,
 ): Mark | null {
   const name = jobName(epoch);
-  const made = directory.createLocked(name, Buffer.from(`${secret} ${epoch}\n`));
-  if (typeof made !== 'number' && isPreemptible) fchmodSync(made.descriptor, PREEMPTIBLE_MODE);
+  const grace =
+    graceMs === null ? 0 : MAX_CONTENT_BYTES + Math.ceil(Math.min(graceMs, MAX_GRACE_MS) / GRACE_UNIT_MS);
+  const made = directory.createLocked(name, Buffer.from(`${secret} ${epoch}\n`.padEnd(grace)));
   if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(epoch), ...made };
   warnOnce(
     `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. Claims inside this job can't verify it, ` +

@@ -5,7 +5,7 @@ import { EXCLUSIVE, errno, native, OFD } from '../../native.ts';
 /** Behind all other bytes that claims lock in a lease file. */
 export const FIRST_UNIT = 2 ** 51;
 /** 256 TiB. */
-const MAX_UNITS = 2 ** 20;
+export const MAX_UNITS = 2 ** 20;
 /** Behind the units: a byte for each share, whose place is its number. */
 const FIRST_NUMBER = FIRST_UNIT + 2 * MAX_UNITS;
 const MAX_SHARES = 2 ** 12;
@@ -45,7 +45,7 @@ export function takeShare(descriptor: number, { units, capacity }: ShareParts): 
 
 /** Whether another program has locked what shares lock, and no share has: it must not have come or gone meanwhile. */
 export function isLockedByOtherProgram(descriptor: number): boolean {
-  const isShared = () => shareNumbers(descriptor).length > 0;
+  const isShared = () => (shareNumbers(descriptor) ?? []).length > 0;
   const all = FIRST_NUMBER + MAX_SHARES - FIRST_UNIT;
   return !isShared() && native().lockProbe(descriptor, OFD, EXCLUSIVE, FIRST_UNIT, all) >= 0 && !isShared();
 }
@@ -53,15 +53,17 @@ export function isLockedByOtherProgram(descriptor: number): boolean {
 /**
  * How many units shares with other open files have taken, and other programs beside them: these gain no more than a claim of the whole GPU
  * does, which every user may make.
+ * @returns null: there are more locks than shares make, or reading them takes too long
  */
-export function countUnits(descriptor: number): number {
-  const flat = native().unitsTaken(descriptor, FIRST_UNIT, MAX_UNITS) ?? [FIRST_UNIT, MAX_UNITS];
-  return flat.filter((_, i) => i % 2 === 1).reduce((sum, units) => sum + units, 0);
+export function countUnits(descriptor: number): number | null {
+  const flat = native().unitsTaken(descriptor, FIRST_UNIT, MAX_UNITS);
+  return flat?.filter((_, i) => i % 2 === 1).reduce((sum, units) => sum + units, 0) ?? null;
 }
 
-/** The numbers of the shares that other open files have. A longer lock is another program's. */
-export function shareNumbers(descriptor: number): number[] {
-  const flat = native().unitsTaken(descriptor, FIRST_NUMBER, MAX_SHARES) ?? [];
+/** The numbers of the shares that other open files have; null as in {@link countUnits}. A longer lock is another program's. */
+export function shareNumbers(descriptor: number): number[] | null {
+  const flat = native().unitsTaken(descriptor, FIRST_NUMBER, MAX_SHARES);
+  if (flat === null) return null;
   return flat.filter((_, i) => i % 2 === 0 && flat[i + 1] === 1).map((place) => place - FIRST_NUMBER + 1);
 }
 

@@ -40,6 +40,7 @@ export function sharingOf(
   return {
     shares: held.map((share, i) => shareOf(share, users.usedBytes[i] ?? null)),
     taken,
+    ...(division.isDamaged ? { isDamaged: true } : {}),
     capacity,
     pids: users.pids,
     wanted: memory === undefined ? null : unitsOf(memory, capacity ?? 0),

@@ -1,17 +1,17 @@
 // The users who hold GPUs of the machine, and how many. Records may be anybody's, so whose a lease is follows from the kernel's locks, and from the
 // owner of the file that only the lease's holder can have made.
-import { errno, native, OFD, SHARED } from '../../native.ts';
-import { type FileStatus, pathIn, statusBehind, statusOf } from '../../platform/index.ts';
+import { native, OFD, SHARED } from '../../native.ts';
 import {
   FIRST_EPOCH,
   FIRST_UNIT,
   gpuOfShare,
   isLocked,
-  jobName,
+  type JobFile,
   type LockDirectory,
   leaseNames,
   MAX_EPOCHS,
-  PREEMPTIBLE_MODE,
+  readAsked,
+  readJobFile,
   readSize,
 } from '../locks/index.ts';
 
@@ -29,7 +29,14 @@ export function readHoldings(
   partOf: (uuid: string) => number | undefined = () => undefined,
 ): Holdings {
   const holdings = new Map<number, { gpus: number; uuids: string[] }>();
-  const owners = new Map<number, number | null>();
+  const owners = new Map<number, JobFile | null>();
+  let asked: ReturnType<typeof readAsked> | undefined;
+  // A preemptible lease counts for no user, unless it has failed to give way.
+  const isCounted = ({ graceMs }: JobFile, epoch: number) => {
+    if (graceMs === null) return true;
+    asked ??= readAsked(directory);
+    return asked.get(epoch)?.isOverdue === true;
+  };
   for (const name of leaseNames(directory)) {
     const uuid = name.replace(/\.lease$/, '');
     const gpu = gpuOfShare(uuid) ?? uuid;
@@ -41,9 +48,10 @@ export function readHoldings(
       const part = size === null ? whole : (whole * size.units) / size.capacity;
       const users = new Set<number>();
       for (const epoch of lockedEpochs(descriptor)) {
-        if (!owners.has(epoch)) owners.set(epoch, ownerOfJob(directory, epoch));
-        const uid = owners.get(epoch) ?? null;
-        if (uid !== null) users.add(uid);
+        if (!owners.has(epoch)) owners.set(epoch, readJobFile(directory, epoch));
+        const job = owners.get(epoch) ?? null;
+        // Shares don't give way.
+        if (job !== null && (gpu !== uuid || isCounted(job, epoch))) users.add(job.uid);
       }
       for (const uid of users) {
         const { gpus, uuids } = holdings.get(uid) ?? { gpus: 0, uuids: [] };
@@ -60,7 +68,8 @@ export function holdingsWhenAsked(directory: LockDirectory | null): () => Holdin
   return () => (holdings ??= directory === null ? new Map() : readHoldings(directory));
 }
 
-function* lockedEpochs(descriptor: number): Generator<number> {
+/** The epochs that are locked in a lease file. */
+export function* lockedEpochs(descriptor: number): Generator<number> {
   let from = FIRST_EPOCH;
   for (let i = 0; i < MAX_LOCKED_EPOCHS; i++) {
     const byte = native().lockProbe(descriptor, OFD, SHARED, from, FIRST_UNIT - from);
@@ -68,26 +77,4 @@ function* lockedEpochs(descriptor: number): Generator<number> {
     yield byte - FIRST_EPOCH;
     from = byte + 1;
   }
-}
-
-/** The user of a job's file; null: there is none, or the lease is preemptible, which counts for no user. */
-function countedUser(status: FileStatus | null): number | null {
-  return status === null || (status.mode & 0o777) === PREEMPTIBLE_MODE ? null : status.uid;
-}
-
-/** The user who has made the file of a job; null: there is none, or it was left behind. */
-function ownerOfJob(directory: LockDirectory, epoch: number): number | null {
-  const name = jobName(epoch);
-  for (const path of directory.all) {
-    const descriptor = directory.openForProbe(name, path);
-    if (descriptor === -errno.ENOENT) continue;
-    // Files of others can't be opened, but seen.
-    if (descriptor < 0) return countedUser(statusOf(pathIn(path, name)));
-    try {
-      if (isLocked(descriptor)) return countedUser(statusBehind(descriptor));
-    } finally {
-      native().fileClose(descriptor);
-    }
-  }
-  return null;
 }

@@ -13,7 +13,7 @@ export {
   type StoredBooking,
   untilBookingsEnd,
 } from './booking-files.ts';
-export { type Holdings, holdingsWhenAsked } from './holdings.ts';
+export { type Holdings, holdingsWhenAsked, lockedEpochs } from './holdings.ts';
 export { allowedTime, applyLimit, ownLimit, partOf, sizeOf } from './own-limit.ts';
 export { putFirst, wakeThoseBehind } from './own-requests.ts';
 export { HEARTBEAT_MS, stampBookings, WAIT_QUEUE_FILE } from './queue-file.ts';

@@ -33,6 +33,8 @@ export interface KeptSlot {
   since: string;
   /** The tag as text. */
   order: string;
+  /** When the request has asked leases to give way, in ms since boot, by their epochs. */
+  asked: readonly (readonly [epoch: number, at: number])[];
 }
 
 /** The slot of this process in a machine's wait queue, until it leaves or ends. */
@@ -42,11 +44,14 @@ export class Slot {
   readonly #heartbeat: NativeHeartbeat;
   readonly #since: string;
   #order: string;
+  /** Kept here as well as in the notice: anybody may write there. */
+  readonly asked: Map<number, number>;
   #record: RecordContents | null = null;
   #onNews: ((changed: boolean) => void) | null = null;
   #told = false;
 
-  private constructor({ descriptor, number, since, order }: KeptSlot) {
+  private constructor({ descriptor, number, since, order, asked }: KeptSlot) {
+    this.asked = new Map(asked);
     this.#descriptor = descriptor;
     this.number = number;
     this.#since = since;
@@ -79,7 +84,7 @@ export class Slot {
           throw new GPUOwnerError('ERR_LOCK_DIRECTORY', describeDamaged(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
         const { tag, ahead } = placeOf(record, request, directory, number);
-        slot = new Slot({ descriptor, number, since: record.since, order: formatTag(tag) });
+        slot = new Slot({ descriptor, number, since: record.since, order: formatTag(tag), asked: [] });
         if (slot.isIntact(directory)) {
           slot.#write(record, request);
           rememberAhead(directory, number, stampOrder(descriptor), ahead);
@@ -153,7 +158,13 @@ export class Slot {
   }
 
   get kept(): KeptSlot {
-    return { descriptor: this.#descriptor, number: this.number, since: this.#since, order: this.#order };
+    return {
+      descriptor: this.#descriptor,
+      number: this.number,
+      since: this.#since,
+      order: this.#order,
+      asked: [...this.asked],
+    };
   }
 
   /**

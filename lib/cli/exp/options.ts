@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
 import { checkOptions, type Settings } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
+import { parsePreemption } from '../../jobs/index.ts';
 import {
   type Endpoint,
   parseDuration,
@@ -159,7 +160,9 @@ function taskSettings(
   const names = { ...NAMES, count: '--gpus-per-task' };
   return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names, {
     ...(command === undefined ? {} : { command }),
-    ...(values.preemptible ? { class: 'preemptible' as const } : {}),
+    ...(values.preemptible
+      ? { class: 'preemptible' as const, graceMs: parsePreemption(undefined, undefined).graceMs }
+      : {}),
   });
 }
 

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { type PreemptibleLease, whoGivesWay } from '../../../lib/claims/rules/preemption.ts';
 import { Random } from '../../support/random.ts';
 
-/** 'a3:01' is the lease a since 3 of the GPUs 0 and 1; 'a3:01!' gives way already. */
+/** 'a3:01' is the lease a since 3 of the GPUs 0 and 1; 'a3:01!' gives way already, 'a3:01?' hasn't in time. */
 function leasesOf(text: string): PreemptibleLease[] {
   return text
     .split(' ')
@@ -10,7 +10,8 @@ function leasesOf(text: string): PreemptibleLease[] {
     .map((word) => {
       const [name = '', since = '', ...rest] = word;
       const uuids = rest.filter((letter) => /\d/.test(letter));
-      return { epoch: name.charCodeAt(0), since: Number(since), uuids, isEnding: word.endsWith('!') };
+      const state = { isEnding: word.endsWith('!'), isOverdue: word.endsWith('?') };
+      return { epoch: name.charCodeAt(0), since: Number(since), uuids, ...state };
     });
 }
 const names = (leases: readonly PreemptibleLease[]) =>
@@ -27,8 +28,10 @@ test.each([
   ['an older lease of one GPU before a younger one of two', 1, '0123', 'a1:0 b3:12', 'a'],
   ['one lease of two GPUs before three single ones', 2, '01234', 'a9:0 b8:1 c1:23', 'ab'],
   ['a lease of two where single ones are not enough', 2, '0123', 'a9:0 c1:23', 'c'],
-  ['leases that give way already count', 2, '0123', 'a9:0! b8:1 c7:2', 'b'],
-  ['nothing more, where those that give way already are enough', 1, '0123', 'a1:0! b8:1', ''],
+  ['leases that give way already count', 2, '0123', 'a9:0! b8:1 c7:2', 'ab'],
+  ['nothing more, where those that give way already are enough', 1, '0123', 'a1:0! b8:1', 'a'],
+  ['none that is overdue, where others are enough', 1, '0123', 'a9:0? b1:123', 'b'],
+  ['one that is overdue, where others are not enough', 2, '0123', 'a9:0? b1:1 c2:23?', 'ab'],
 ])('%s', (_, need, usable, leases, expected) => {
   expect(names(whoGivesWay(need, new Set(usable), leasesOf(leases)))).toBe(expected);
 });
@@ -42,7 +45,13 @@ test('no other choice takes fewer GPUs, or younger leases of the same size in th
       const size = 1 + random.integer(3);
       const uuids = Array.from({ length: size }, (_, i) => String(gpu + i));
       gpu += size;
-      leases.push({ epoch: leases.length, since: random.integer(100), uuids, isEnding: false });
+      leases.push({
+        epoch: leases.length,
+        since: random.integer(100),
+        uuids,
+        isEnding: false,
+        isOverdue: false,
+      });
     }
     const usable = new Set(
       Array.from({ length: gpu }, (_, i) => String(i)).filter(() => random.integer(4) > 0),
