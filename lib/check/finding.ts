@@ -57,6 +57,7 @@ export const CATALOGUE = {
   'lock-directory-passed-over': ['lock-directory', 'warning'],
   'lock-directory-mode': ['lock-directory', 'warning'],
   'lock-directory-not-sticky': ['lock-directory', 'warning'],
+  'lock-directory-removable': ['lock-directory', 'note'],
   'lock-directory-private': ['lock-directory', 'problem'],
   'lock-directory-in-container': ['lock-directory', 'warning'],
   'lock-file-unusable': ['lock-directory', 'problem'],

@@ -8,6 +8,7 @@ import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
   formatBytes,
   formatMode,
+  isRoot,
   type Mount,
   mountOf,
   networkFileSystem,
@@ -127,6 +128,12 @@ function reportPresent(report: Report, directory: LockDirectory, stat: Stats, wh
     'lock-directory',
     `${path} (${why}): belongs to ${userName(stat.uid)}, mode ${mode}${mount === null ? '' : `, on ${mount.type}`}${room(path)}.`,
   );
+  if (!isRoot(stat.uid) && (stat.mode & 0o022) !== 0)
+    report.add(
+      'lock-directory-removable',
+      `${path} belongs to ${userName(stat.uid)}, who can remove the lock files of others, and then claim what they hold. \`gpu-owner enforce\` ends no process because of leases there.`,
+      MAKE,
+    );
   if ((stat.mode & 0o003) !== 0o003) {
     report.add(
       'lock-directory-mode',

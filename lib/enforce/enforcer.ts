@@ -1,9 +1,10 @@
-import { checkOptions } from '../claims/index.ts';
+import { checkOptions, type LockDirectory, PREFERRED } from '../claims/index.ts';
 import { DEFAULT_ENFORCE_RULES, type EnforceRules, loadConfiguration } from '../config/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import {
   bootMilliseconds,
   formatDuration,
+  isRoot,
   sanitize,
   sleep,
   systemError,
@@ -35,6 +36,8 @@ export class Enforcer {
   #mistake = '';
   #saveFailure = '';
   #missed: string | null = null;
+  /** The user who could remove lease files, and have processes of their holders ended; null: only root can. */
+  #remover: number | null = null;
 
   /**
    * @param log takes a line for each action
@@ -61,7 +64,7 @@ export class Enforcer {
   }
 
   get isDryRun(): boolean {
-    return this.#isAlwaysDry || !this.hasRules;
+    return this.#isAlwaysDry || !this.hasRules || this.#remover !== null;
   }
 
   /** Whether the configuration has `enforce`. */
@@ -112,6 +115,7 @@ export class Enforcer {
     const began = bootMilliseconds();
     const { gpus, directory } = await observeGPUs(this.#request, 'machine');
     const uuids = gpus.flatMap(({ uuid }) => uuid || []);
+    this.#checkOwner(directory);
     if (directory !== null && !this.isDryRun) protectLeaseFiles(directory, uuids);
     const offences = this.#watch.look(gpus, directory, began, this.#state.cases);
     this.#tellMissed();
@@ -121,6 +125,22 @@ export class Enforcer {
     for (const action of actions) if (this.#perform(action)) counters[action.kind]++;
     this.#state = { cases, counters };
     if (!this.isDryRun) this.#save();
+  }
+
+  /** The owner of the lock directory can remove leased files and claim these GPUs: the first holder would be the intruder then. */
+  #checkOwner(directory: LockDirectory | null): void {
+    const owner = directory?.owner ?? null;
+    const remover = owner === null || isRoot(owner) ? null : owner;
+    if (remover === this.#remover) return;
+    const wasDry = this.isDryRun;
+    this.#remover = remover;
+    if (wasDry !== this.isDryRun) this.#state = wasDry ? readState() : NOTHING;
+    if (remover !== null && !wasDry)
+      this.#log(
+        `the lock directory ${directory?.path} belongs to ${userName(remover)}, who can remove leases of others: this is a dry run. Use a directory of root's: \`install -d -m 1777 -o root -g root ${PREFERRED}\`.`,
+      );
+    if (remover === null && !this.isDryRun)
+      this.#log('the lock directory belongs to root: processes are ended');
   }
 
   #tellMissed(): void {

@@ -1,10 +1,10 @@
 // The memory of `gpu-owner enforce`, for when it was killed: a file that only root can write.
 
-import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { lstatSync, mkdirSync, readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { ifPossible } from '../errors.ts';
-import { bootId, isRoot, schema } from '../platform/index.ts';
+import { bootId, Directory, isRoot, schema, systemError } from '../platform/index.ts';
 import type { ActionKind, Cases } from './cases.ts';
 
 /** Empty after each boot, as cases are. */
@@ -56,7 +56,7 @@ export function statePath(): string {
 
 /** The state of this boot; where there is none that can be believed, the users are warned anew. */
 export function readState(path = statePath()): State {
-  const text = ifPossible(() => (isRoot(statSync(path).uid) ? readFileSync(path, 'utf8') : null), null);
+  const text = ifPossible(() => (isRoot(lstatSync(path).uid) ? readFileSync(path, 'utf8') : null), null);
   const state = text === null ? null : schema.readAs(STATE, text);
   return state === null || state.boot !== bootId() ? NOTHING : state;
 }
@@ -64,12 +64,17 @@ export function readState(path = statePath()): State {
 /** Replaces the file in one step. Others may read how often what was done. */
 export function writeState(state: State, path = statePath()): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
-  writeFileSync(`${path}.new`, JSON.stringify({ boot: bootId(), ...state }), { mode: 0o644 });
-  renameSync(`${path}.new`, path);
+  // The directory of a simulated machine may be another user's, who could put links there.
+  const directory = Directory.open(dirname(path));
+  if (typeof directory === 'number') throw new Error(systemError(-directory));
+  const file = `/proc/self/fd/${directory.descriptor}/${basename(path)}`;
+  if (lstatSync(`${file}.new`, { throwIfNoEntry: false })) unlinkSync(`${file}.new`);
+  writeFileSync(`${file}.new`, JSON.stringify({ boot: bootId(), ...state }), { mode: 0o644, flag: 'wx' });
+  renameSync(`${file}.new`, file);
 }
 
 /** When a `gpu-owner enforce` last looked, in ms since 1970; null: never since boot. */
 export function lastLook(path = statePath()): number | null {
-  const status = statSync(path, { throwIfNoEntry: false });
+  const status = lstatSync(path, { throwIfNoEntry: false });
   return status !== undefined && isRoot(status.uid) ? status.mtimeMs : null;
 }

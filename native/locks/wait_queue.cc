@@ -11,7 +11,6 @@
 namespace gpu_owner::locks {
 namespace {
 
-
 // The last slot that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range,
 // not of the first or the last one: ask again behind it until there is none.
 int64_t last_slot(int descriptor, int64_t from, ProbeBudget& budget) {

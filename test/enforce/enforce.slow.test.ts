@@ -5,10 +5,12 @@ import {
   copyFileSync,
   existsSync,
   linkSync,
+  lstatSync,
   mkdirSync,
   readFileSync,
   realpathSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -40,8 +42,12 @@ const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const noSecondUser = whyNotNobody() ?? whyNoNamespace();
 
 let machine: Machine;
-beforeEach(() => {
+beforeEach(async () => {
   machine = new Machine(3);
+  // So the lock directory is root's.
+  expect(
+    (await machine.runCommand(['run', '--placeholder', 'none', '--devices', '2', '--', 'true'])).code,
+  ).toBe(0);
 });
 afterEach(() => machine.close());
 
@@ -94,6 +100,30 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     await looks(dry, /^would send SIGTERM to /);
     expect(isAlive(pid)).toBe(true);
     expect(existsSync(join(machine.lockDirectory, '../enforce.json'))).toBe(false);
+  });
+
+  test('ends nothing where the lock directory belongs to a user, who can remove leases of others', async () => {
+    machine.configure('enforce: { grace: 0s }\n');
+    await startHolder(machine, ['--devices', '0'], alice);
+    const pid = await intrude(0, 'plain', bob);
+    chownSync(machine.lockDirectory, alice.uid, alice.uid);
+    const enforcer = enforce();
+    await looks(enforcer, /^the lock directory .*\/locks belongs to nobody, .*: this is a dry run\. /);
+    await looks(enforcer, /^would send SIGTERM to /);
+    expect(isAlive(pid)).toBe(true);
+    chownSync(machine.lockDirectory, 0, 0);
+    await ended(pid);
+  });
+
+  test('the state of a simulated machine is written through no link of its user', async () => {
+    machine.configure('enforce: { grace: 1h }\n');
+    const target = join(machine.directory, 'target');
+    writeFileSync(target, 'mine');
+    const state = join(machine.lockDirectory, '../enforce.json');
+    for (const name of [state, `${state}.new`]) symlinkSync(target, name);
+    enforce();
+    await until(() => lstatSync(state).isFile());
+    expect(readFileSync(target, 'utf8')).toBe('mine');
   });
 
   test('a dry run of a user who isn’t root stays one when the configuration gets rules', async () => {

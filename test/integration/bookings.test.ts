@@ -132,6 +132,13 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(code).toBe(64);
   });
 
+  test('a booking of more than a month says how to cancel it', async () => {
+    const { code, stderr } = await machine.runCommand(['book', '--for', '100000d']);
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/this booking lasts 100000 d: .* mistake: gpu-owner bookings cancel 1\n/);
+    expect((await machine.runCommand(['book', '--for', '2d'])).stderr).not.toContain('mistake');
+  });
+
   test('root books for another user', async () => {
     await book(['-n', String(GPUS), '--for', '1h', '--user', String(alice.uid)]);
     expect((await machine.runCommand(['status'])).stdout).toMatch(/ booked\n +booked for nobody until /);

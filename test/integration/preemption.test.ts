@@ -464,7 +464,12 @@ describe.skipIf(noSecondUser !== null)(
     const two = async () => {
       const options = ['--preemptible', '--grace', '300ms', '--devices'];
       const honest = await startHolder(machine, [...options, '0'], bob);
-      return { honest, stuck: await startHolder(machine, [...options, '1'], alice) };
+      // A command whose input is closed with its keeper would end.
+      const words = [...RUN, ...options, '1', '--', 'sh', '-c', 'trap "" HUP; echo started; exec sleep 600'];
+      const stuck = machine.startCommand(words, alice);
+      await output(stuck, /^started/m);
+      await until(() => lease(1).keeper !== undefined);
+      return { honest, stuck, pids: [stuck.pid as number, lease(1).keeper], command: lease(1).pid as number };
     };
     /** Writes into a file of the lock directory, again and again. */
     const overwrite = async (name: string, text: string) => {
@@ -481,18 +486,17 @@ while True:
     test.each([
       ['its keeper is stopped', (pids: number[]) => sendSignal(pids[1], 'SIGSTOP')],
       [
-      'its keepers are killed',
-      (pids: number[]) => {
-        signalAll(pids, 'SIGSTOP'); // else the one that is left ends the command
-        signalAll(pids, 'SIGKILL');
-      },
-    ],
+        'its keepers are killed',
+        (pids: number[]) => {
+          signalAll(pids, 'SIGSTOP'); // else the one that is left ends the command
+          signalAll(pids, 'SIGKILL');
+        },
+      ],
     ])('is followed by the next youngest where %s, and is shown', async (_, disturb) => {
       machine.configure(`limits: { users: { ${alice.uid}: { gpus: 1 } } }\n`);
-      const { honest, stuck } = await two();
+      const { honest, pids, command } = await two();
       const ended = finished(honest, 'exit');
-      const { keeper } = lease(1);
-      disturb([stuck.pid as number, keeper]);
+      disturb(pids);
       // Each look of the request is another process.
       const env = withTimeouts({ handoverAtFront: timeoutMs('handoverAtFront', 100) });
       const { code, stderr } = await machine.runCommand(REQUEST, { ...carol, env });
@@ -512,25 +516,22 @@ while True:
       expect((await endedAgain).code).toBe(143);
       const refused = await machine.runCommand([...RUN, '--no-wait', '--devices', '2', '--', 'true'], alice);
       expect(refused).toMatchObject({ code: 75, stderr: expect.stringContaining('have 1 of the 1 GPU ') });
-      sendSignal(keeper, 'SIGCONT');
-      stuck.stdin?.end();
+      signalAll([...pids, command], 'SIGKILL');
     });
 
     test.each([
       ['the notice', () => 'preemption.notice', ''],
       ['its record', () => `${uuidOf(1)}.lease`, JSON.stringify({ preemptible: true, givesWay: true })],
     ])('delays a request no longer where others overwrite %s', async (_, name, text) => {
-      const { honest, stuck } = await two();
+      const { honest, pids, command } = await two();
       const ended = finished(honest, 'exit');
-      const { keeper } = lease(1);
-      sendSignal(keeper, 'SIGSTOP');
+      sendSignal(pids[1], 'SIGSTOP');
       const hostile = await overwrite(name(), text);
       const env = withTimeouts({ handoverAtFront: timeoutMs('handoverAtFront', 100) });
       expect((await machine.runCommand(REQUEST, { ...carol, env })).code).toBe(0);
       expect((await ended).code).toBe(143);
       hostile.kill();
-      sendSignal(keeper, 'SIGCONT');
-      stuck.stdin?.end();
+      signalAll([...pids, command], 'SIGKILL');
     });
 
     test('gives way where its record says nothing of that, as any user can write it', async () => {

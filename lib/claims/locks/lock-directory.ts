@@ -141,6 +141,11 @@ export class LockDirectory {
     }
   }
 
+  /** Whose it is: the owner of a sticky directory can remove all files in it. null: there is none. */
+  get owner(): number | null {
+    return this.#directory?.status.uid ?? null;
+  }
+
   /** Removes a file behind a descriptor from one of the directories, if it still has this name. */
   remove(name: string, descriptor: number, path = this.path): void {
     this.#at(path)?.remove(name, descriptor);
