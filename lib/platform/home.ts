@@ -7,6 +7,7 @@ import { userName } from './processes.ts';
 import { isAbsolutePath } from './schema.ts';
 import { warnOnce } from './system.ts';
 import { sanitize } from './text.ts';
+import { now } from './time.ts';
 
 const KINDS = {
   config: { variable: 'XDG_CONFIG_HOME', inHome: '.config' },
@@ -36,9 +37,22 @@ function accountHome(): string | null {
   return isAbsolutePath(homedir) ? homedir : null;
 }
 
+/** A claim asks for the same directories several times; each look takes a system call for each part of the path. In ms. */
+const REMEMBERED_MS = 1_000;
+const remembered = new Map<string, { at: number; isTrusted: boolean }>();
+
+function isTrusted(variable: string, path: string, below = ''): boolean {
+  const key = [variable, path, below].join('\0');
+  const known = remembered.get(key);
+  if (known !== undefined && now() - known.at < REMEMBERED_MS) return known.isTrusted;
+  const found = { at: now(), isTrusted: judge(variable, path, below) };
+  remembered.set(key, found);
+  return found.isTrusted;
+}
+
 /** As sudo and ssh judge: what a variable names must be this user's or root's, as far as it exists, and no link there another user's. */
-function isTrusted(variable: string, path: string, below?: string): boolean {
-  const foreign = foreignPart(below === undefined ? path : pathIn(path, below));
+function judge(variable: string, path: string, below: string): boolean {
+  const foreign = foreignPart(below === '' ? path : pathIn(path, below));
   if (foreign === null || (variable === 'HOME' && path === accountHome())) return true;
   const whose = `${foreign.at === path ? '' : `: ${foreign.at}`} belongs to ${userName(foreign.uid)}`;
   warnOnce(

@@ -93,8 +93,7 @@ bool is_waking(int descriptor, int64_t offset) {
 int64_t bookings_changed(int descriptor, int64_t since) {
   HeartbeatText stamp;
   // Anybody may have written it: a time to come would be news for ever.
-  const bool is_known =
-      stamp.read(descriptor, kBookingsOffset) && stamp.written <= process::monotonic_milliseconds();
+  const bool is_known = stamp.read(descriptor, kBookingsOffset) && stamp.written <= process::monotonic_milliseconds();
   return is_known && stamp.written > since ? stamp.written : 0;
 }
 

@@ -44,8 +44,8 @@ class QueueSlots {
   int64_t questions_ = 0;
 };
 
-// Behind all slots: a waiter that is a small process locks one of these bytes to start Node.js, on the description of its
-// slot, until Node.js has looked. So few on a machine do that at a time.
+// Behind all slots: a waiter that is a small process locks one of these bytes to start Node.js, on the description of
+// its slot, until Node.js has looked. So few on a machine do that at a time.
 constexpr int64_t kFirstStart = kMaxSlot + 1;
 constexpr int64_t kStarts = 4;
 

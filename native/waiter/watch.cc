@@ -34,8 +34,8 @@ constexpr int64_t kWakingMs = 10'000;
 // A waiter that comes late gives others so much time to show that they are alive: the whole machine may have been slow.
 constexpr int64_t kLateMs = 1'000;
 constexpr int64_t kGraceMs = 5'000;
-// Where others start Node.js, this one asks so often whether it may; and does so unasked in the end, one after the other:
-// anybody can lock these bytes.
+// Where others start Node.js, this one asks so often whether it may; and does so unasked in the end, one after the
+// other: anybody can lock these bytes.
 constexpr int64_t kAskMs = 50;
 constexpr int64_t kFarAskMs = 1'000;
 constexpr int64_t kStartTimeoutMs = 10'000;

@@ -141,7 +141,7 @@ export class LockDirectory {
     }
   }
 
-  /** Whose it is: the owner of a sticky directory can remove all files in it. null: there is none. */
+  /** The directory's owner: in a sticky one, that user can remove all files in it. null: there is none. */
   get owner(): number | null {
     return this.#directory?.status.uid ?? null;
   }

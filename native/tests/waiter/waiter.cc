@@ -263,7 +263,8 @@ TEST("of several locks, the end of a process that held one is noticed at once") 
     return 0;
   });
   REQUIRE(tests::eventually([&] { return !tests::contents_of(tests::path_of("ready")).empty(); }));
-  const pid_t waiter = start_waiter({"--lock", pair(open_to_inherit(path), 1), "--lock", pair(open_to_inherit(path), 2)});
+  const pid_t waiter =
+      start_waiter({"--lock", pair(open_to_inherit(path), 1), "--lock", pair(open_to_inherit(path), 2)});
   CHECK(still_waits(waiter));
   tests::kill_and_wait(holder);
   CHECK_EQUAL(tests::end_of(waiter), 7);
