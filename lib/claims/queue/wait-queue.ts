@@ -1,6 +1,6 @@
 import type { LeaseInfo } from '../../gpus/index.ts';
 import { native } from '../../native.ts';
-import { bootId, readBlock, schema, warnOnce } from '../../platform/index.ts';
+import { bootId, now, readBlock, schema, warnOnce } from '../../platform/index.ts';
 import { decodeRecord, type LockDirectory, leaseInfo, MAX_EPOCHS, RECORD_SIZE } from '../locks/index.ts';
 import {
   bookingInTheWay,
@@ -38,7 +38,7 @@ export interface Waiter extends GpuRequest {
   waitUntil: number | null;
   /** The epochs of leases that are to give way to it. */
   preempts: readonly number[];
-  /** Is stopped, or hasn't sent a heartbeat for some seconds: it is skipped. */
+  /** Hasn't sent a heartbeat for some seconds, and is stopped or should have: it is skipped. */
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
   isIdle: boolean;
@@ -202,6 +202,9 @@ export class WaitQueue {
       most,
       preempts,
     } = request;
+    const heartbeat = block.toString('latin1', RECORD_SIZE - HEARTBEAT_BYTES);
+    // A heartbeat may count for longer, but not that of a process which is stopped.
+    const isLate = !(now() - Number.parseInt(heartbeat, 10) < HEARTBEAT_TIMEOUT_MS);
     const tag = order === null ? null : parseTag(order);
     const info = leaseInfo(record);
     const user = bookedRequest(tag?.uid ?? info.uid ?? -1, tag?.class ?? 'normal', limitMs);
@@ -224,9 +227,9 @@ export class WaitQueue {
       preempts,
       isAboveLimit: isLimited && isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + size, most),
       booked: scope === null && bookings().length > 0 ? uuids.filter(isBooked) : [],
-      isIdle: /rests|wakes/.test(block.toString('latin1', RECORD_SIZE - HEARTBEAT_BYTES)),
+      isIdle: /rests|wakes/.test(heartbeat),
       isSuspended:
-        info.suspended === true ||
+        (isLate && info.suspended === true) ||
         !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
   }
