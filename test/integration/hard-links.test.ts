@@ -69,7 +69,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
     expect([code, stderr]).toEqual([75, expect.stringContaining(`pid ${holder.pid}`)]);
     const diagnosis = await diagnoseLocks(machine);
-    expect(diagnosis.ids).toEqual(['lock-file-linked']);
+    expect(diagnosis.ids).toEqual(['lock-directory-removable', 'lock-file-linked']);
     expect(said(diagnosis, 'lock-file-linked')).toMatch(
       /has 2 names.* -> Leave it .*find \S+ -xdev -samefile /,
     );

@@ -13,6 +13,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
+import { END_BYTES } from '../../lib/usage/line.ts';
 import { command, finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 
 const RUN = ['run', '--placeholder', 'none'];
@@ -130,7 +131,7 @@ test('more is known of how long jobs last when the first has ended: those that w
     await until(async () => (await queue()).length === i + 1);
   }
   const before = endOf(process.geteuid?.() ?? 0);
-  // Twenty leases of ten hours each.
+  // Twenty leases of ten hours each, as long as lines are at least.
   const since = Date.now() - 24 * 3_600_000;
   const lease = {
     since,
@@ -142,7 +143,7 @@ test('more is known of how long jobs last when the first has ended: those that w
   };
   const month = new Date().toISOString().slice(0, 7);
   const ledger = join(machine.lockDirectory, 'usage', `${process.geteuid?.()}-${month}.jsonl`);
-  writeFileSync(ledger, `${JSON.stringify(lease)}\n`.repeat(20), { flag: 'a' });
+  writeFileSync(ledger, `${JSON.stringify(lease).padEnd(END_BYTES)}\n`.repeat(20), { flag: 'a' });
   holder.stdin?.end();
   const after = () => endOf(process.geteuid?.() ?? 0);
   await until(() => after() > before + 5e6);

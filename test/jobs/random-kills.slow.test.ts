@@ -131,8 +131,11 @@ test(`${JOBS} jobs of two users: none is lost that was not killed, none runs twi
     ];
     const { code, stdout, stderr } = await jobs.run(words);
     if (code === 64 && /would never start/.test(stderr)) return; // that it ended badly is seen below
-    expect({ code, stderr, words }).toMatchObject({ code: 0, stderr: '' });
+    // The job may have been killed after it was announced, and before its submitter knew.
+    const isStruck = code === null && plan.killed.includes('node');
+    expect({ code: isStruck ? 0 : code, stderr, words }).toMatchObject({ code: 0, stderr: '' });
     plan.id = Number(stdout);
+    expect(plan.id).toBeGreaterThan(0);
     if (!plan.isCancelled) return;
     await pause(random() * 3_000);
     const cancelled = await jobs.run(['cancel', '--grace', '1s', String(plan.id)]);

@@ -7,9 +7,10 @@ import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { END_BYTES } from '../../lib/usage/line.ts';
 import { Jobs } from '../jobs/background.ts';
 import { openBrowser, whyNoBrowser } from '../support/browser.ts';
-import { finished, Machine, output, until } from '../support/machine.ts';
+import { finished, Machine, output, until, uuidOf } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 import { validatorOf, WebServer } from '../support/web.ts';
@@ -114,8 +115,11 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await machine.runCommand(['run', 'true']);
     const ledger = join(machine.lockDirectory, 'usage');
     const held = 12 * 3_600_000;
-    const lease = { since: Date.now() - 3 * held, gpus: [{ index: 0, uuid: 'x' }], held, ended: true };
-    appendFileSync(join(ledger, readdirSync(ledger)[0] ?? ''), `${JSON.stringify(lease)}\n`);
+    const lease = { since: Date.now() - 3 * held, gpus: [{ index: 0, uuid: uuidOf(0) }], held, ended: true };
+    appendFileSync(
+      join(ledger, readdirSync(ledger)[0] ?? ''),
+      `${JSON.stringify(lease).padEnd(END_BYTES)}\n`,
+    );
     const go = join(machine.directory, 'go');
     const task = `[ {a} = 1 ] || while [ ! -e ${go} ]; do sleep 0.05; done; echo '{{"loss": {a}}}' >$GPU_OWNER_RESULT`;
     const sweep = ['exp', 'run', '--detach', '--gpus', '1', '--grid', 'a=1..3', '--metric', 'loss'];
