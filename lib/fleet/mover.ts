@@ -105,6 +105,8 @@ export class Mover {
   readonly #known = new Map<number, MovingJob>();
   #names: ReadonlySet<string> = new Set();
   readonly #busy = new Set<number>();
+  /** Why hosts gave no answer about places, by their keys. */
+  readonly #failures = new Map<string, string>();
   /** When a host may be asked again, for a job; `open`: the GPUs that it had when it refused. */
   readonly #pauses = new Map<string, { until: number; ms: number; open: ReadonlySet<string> }>();
 
@@ -276,18 +278,20 @@ export class Mover {
     const at = job.at as Place;
     const feed = this.#feeds.get(at.host);
     const snapshot = feed?.snapshot ?? null;
-    const silent = `${at.host} doesn't answer: `;
-    if (snapshot === null && feed?.failure != null)
-      return this.#note(job, `${silent}${feed.failure.message}`);
-    if (snapshot !== null && job.note?.startsWith(silent)) return this.#note(job, null);
     // Each user of a host has jobs with these numbers.
     const isWaiting =
       snapshot?.queue.some(({ job: id, uid }) => id !== null && id === at.id && uid === at.uid) === true;
-    if (snapshot !== null && (!isWaiting || at.boot === null) && !this.#isPaused(job, at.host)) {
+    const isUnsure = !isWaiting || at.boot === null;
+    if (snapshot !== null && isUnsure && !this.#isPaused(job, at.host)) {
       const found = await this.#ask1(job, at, ['find']);
       this.#pause(job, at.host, true);
       if (found !== null) return this.#judge(job, at, found);
     }
+    const silent = `${at.host} doesn't answer: `;
+    const unanswered = isUnsure ? this.#failures.get(at.key) : undefined;
+    const cause = snapshot === null ? feed?.failure?.message : unanswered;
+    if (cause !== undefined) return this.#note(job, `${silent}${cause}`);
+    if (job.note?.startsWith(silent)) return this.#note(job, null);
     // A new place is held for a short time only: the old one must answer.
     if (!isWaiting || this.#isPaused(job, at.key)) return;
     const host = this.#freeHost(job, at.host);
@@ -438,8 +442,10 @@ export class Mover {
     const found = answer.error === null ? parseRecords('places', answer.output) : null;
     if (Array.isArray(found) && found[0] !== undefined) {
       this.#pauses.delete(`${job.id} ${place.key}`);
+      this.#failures.delete(place.key);
       return found[0];
     }
+    this.#failures.set(place.key, answer.error?.message ?? 'its answer makes no sense');
     this.#pause(job, place.key);
     return null;
   }
