@@ -21,7 +21,7 @@ const NAMES: Record<string, RegExp> = {
   cstring:
     /\b(memcpy|memmove|memset|memcmp|memchr|strlen|strnlen|strcmp|strncmp|strerror|strchr|strrchr|strstr)\(/,
   functional: /\bstd::(function|less|greater|hash)\b/,
-  initializer_list: /\bstd::initializer_list\b/,
+  initializer_list: /\bstd::initializer_list\b|\bfor \([^;)]*: \{/,
   limits: /\bstd::numeric_limits\b/,
   map: /\bstd::(multi)?map\b/,
   memory: /\bstd::(unique_ptr|make_unique)\b/,

@@ -5,6 +5,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "waiter/watch.h"
 
 namespace waiter {
