@@ -17,6 +17,8 @@ export interface Wanted {
   /** Indexes; null: any GPU. */
   devices: ReadonlySet<number> | null;
   minFreeBytes: number;
+  /** A part of a GPU will do. */
+  mayShare: boolean;
 }
 
 /** @param words options of `submit` or `run`, as `--name=value` */
@@ -32,6 +34,7 @@ export function wantedOf(words: readonly string[], count: number): Wanted {
     isPreemptible: options.includes('--preemptible'),
     devices: devices === undefined ? null : indexesIn(devices),
     minFreeBytes: memory === undefined ? 0 : parseSize(memory, '--min-free-memory'),
+    mayShare: given('memory') !== undefined,
   };
 }
 

@@ -320,13 +320,12 @@ export class Mover {
   /** A host with enough free GPUs; null: there is none. */
   #freeHost(job: MovingJob, present: string): string | null {
     const wanted = wantedOf(job.words, job.count);
-    const mayShare = job.words.some((word) => word.startsWith('--memory='));
     // A GPU that has come free since is news.
     const mayAsk = (host: string, feed: Feed) => {
       const pause = this.#pauses.get(`${job.id} ${host}`);
       return !this.#isPaused(job, host) || [...feed.open].some((uuid) => pause?.open.has(uuid) === false);
     };
-    const isOpen = (state: string) => state === 'free' || (mayShare && state === 'shared');
+    const isOpen = (state: string) => state === 'free' || (wanted.mayShare && state === 'shared');
     const free = job.hosts.flatMap((host) => {
       const feed = this.#feeds.get(host);
       const snapshot = feed?.snapshot ?? null;

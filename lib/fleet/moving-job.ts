@@ -13,7 +13,7 @@ import {
 import { join } from 'node:path';
 import { errorCode, ifPossible, ifThere } from '../errors.ts';
 import { type JobElsewhere, stateDirectory } from '../jobs/index.ts';
-import { hostName, schema } from '../platform/index.ts';
+import { hostName, readLink, schema } from '../platform/index.ts';
 import type { Environment } from './request.ts';
 
 /** Between the end of a job's moves and the removal of its file, in ms. */
@@ -196,12 +196,15 @@ export class MovingJobs {
     return join(this.path, 'agent');
   }
 
-  /** Has the mover use the ssh-agent of this login, if that has one. */
+  /** Has the mover use the ssh-agent of this login, if that has one. Where the file system is full, the mover keeps the one it has. */
   lendAgent(agent = process.env.SSH_AUTH_SOCK): void {
-    if (agent === undefined || agent === '' || agent === this.agent) return;
+    if (agent === undefined || agent === '' || agent === this.agent || agent === readLink(this.agent)) return;
     const draft = `${this.agent}.new.${process.pid}`;
-    symlinkSync(agent, draft);
-    renameSync(draft, this.agent);
+    ifPossible(() => {
+      rmSync(draft, { force: true }); // a process with this number may have been killed here
+      symlinkSync(agent, draft);
+      renameSync(draft, this.agent);
+    }, undefined);
   }
 
   /** The process id of the mover; null: there is none. */
