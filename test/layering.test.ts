@@ -15,7 +15,7 @@ const FLOORS = [
   ['claims'],
   ['conventions', 'usage'],
   ['gpus'],
-  ['config', 'prometheus'],
+  ['config', 'prometheus', 'shapes'],
   ['platform'],
 ];
 /** The rooms inside of rooms, in the same order. Each has an entry of its own; the room's loose files stand above them. */

@@ -7,20 +7,18 @@ import {
   type GPUState,
   isPossible,
   type LeaseInfo,
-  type Share,
   type Suspect,
 } from '../gpus/index.ts';
 import { formatSince, isoTime, userName } from '../platform/index.ts';
+import type { ShownGPU, SuspectInfo } from '../shapes/index.ts';
 import type { NotGranted } from './claim.ts';
 import { type Candidate, chooseFree, explainLocks, scopeOf } from './evaluate.ts';
-import type { Idle } from './idle.ts';
 import { type ClaimSteps, findOverdue, LockDirectory, readOverdue } from './locks/index.ts';
 import { evaluateMachine, type MachineEvaluation, type Perspective } from './machine-evaluation.ts';
 import type { DiscoveryRequest } from './options.ts';
 import {
   applyBookings,
   applyLimit,
-  type BookingInfo,
   bookingInfo,
   describeBooking,
   type QueuePosition,
@@ -32,39 +30,11 @@ import { listReasons, notEnough, reasonsOf, refuseImpossible } from './refusal.t
 import { gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
 /** A GPU with what keeps it from being claimed. */
-export interface GPUStatus extends GPU {
-  /**
-   * free: it could be claimed now; leased: a claim or another tool holds it; shared: claims hold parts of its memory; busy: it is
-   * used without a lease; unavailable: it can't be had as it is; excluded: it may not be had (configuration, CUDA_VISIBLE_DEVICES,
-   * criteria).
-   */
+export interface JudgedGPU extends Omit<ShownGPU, 'state'> {
+  /** As in {@link ShownGPU}; excluded: it may not be had (configuration, CUDA_VISIBLE_DEVICES, criteria). */
   state: GPUState;
-  /** Words a person can act on; null when free, unless it is suspect. */
-  reason: string | null;
-  lease: LeaseInfo | null;
-  /** The parts of its memory that are leased. */
-  shares: readonly Share[];
-  /**
-   * Whether it does nothing, as far as looks tell; null: it works, it isn't known, or it wasn't asked for (the library
-   * doesn't).
-   */
-  idle: Idle | null;
-  /** The present booking of the GPU, else the next one; null: none. */
-  booking: BookingInfo | null;
-  /** CUDA failed on it within the last hour; null: no user saw that. Claims take such a GPU last. */
-  suspect: SuspectInfo | null;
 }
-
-/** A GPU on which CUDA failed, as others see it. */
-export interface SuspectInfo {
-  code: number;
-  /** As CUDA names the code; null: it has none. */
-  name: string | null;
-  /** When CUDA first failed there, ISO 8601. */
-  since: string;
-  /** The users whose claims failed. */
-  seenBy: string[];
-}
+export interface GPUStatus extends JudgedGPU, GPU {}
 
 /** The GPUs that a claim would take now. */
 export interface Found {

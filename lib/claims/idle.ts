@@ -4,15 +4,8 @@
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { bootId, bootMilliseconds, isoTime, schema } from '../platform/index.ts';
+import type { Idle } from '../shapes/index.ts';
 import { encodeRecord, type LockDirectory, readRecord } from './locks/index.ts';
-
-/** A GPU that did nothing when it was looked at, and in between as far as its energy tells. */
-export interface Idle {
-  /** ISO 8601; null: without an energy counter it isn't known what was in between. */
-  since: string | null;
-  /** At how many looks in succession it did nothing. */
-  looks: number;
-}
 
 /** As it is written down. */
 interface Look {

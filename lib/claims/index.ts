@@ -1,8 +1,9 @@
+export type { Idle } from '../shapes/index.ts';
 export { type ActiveClaim, claimForCommands } from './active-claim.ts';
 export { bookGPUs, cancelBooking } from './book.ts';
 export type { Claim } from './claim.ts';
-export { evaluateWithReasons, type GPUStatus, statusesOf } from './find.ts';
-export { askForEnergy, type Idle, noteLooks, readIdle } from './idle.ts';
+export { evaluateWithReasons, type GPUStatus, type JudgedGPU, statusesOf } from './find.ts';
+export { askForEnergy, noteLooks, readIdle } from './idle.ts';
 export { findIntruders, whereJobComputes } from './intruders.ts';
 export {
   type ClaimCounts,

@@ -7,9 +7,9 @@ import {
   type StoredBooking,
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
-import type { BookingEntry } from '../fleet/index.ts';
 import { label } from '../gpus/index.ts';
 import { formatMoment } from '../platform/index.ts';
+import type { BookingEntry } from '../shapes/index.ts';
 import { discover } from '../status/index.ts';
 import { moreTimes } from './book.ts';
 import type { Command } from './command.ts';

@@ -1,4 +1,4 @@
-import { checkOptions, describeBooking, type GPUStatus } from '../claims/index.ts';
+import { checkOptions, describeBooking, type JudgedGPU } from '../claims/index.ts';
 import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
 import { discover, gpuJSON } from '../status/index.ts';
@@ -41,7 +41,7 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const interval = watchInterval(values);
   if (isForHosts(values)) {
-    const show = ({ host, records }: { host: string; records: GPUStatus[] }) =>
+    const show = ({ host, records }: { host: string; records: JudgedGPU[] }) =>
       `${host}:\n${table(records)}\n`;
     return interval === null
       ? askFleet('status', parsed, 'gpus', show)
@@ -64,7 +64,7 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
 }
 
 /** A line per GPU or MIG instance that fits 80 columns, and below it why it isn't free. */
-function table(gpus: readonly GPUStatus[]): string {
+function table(gpus: readonly JudgedGPU[]): string {
   if (gpus.length === 0) return 'The driver reports no GPU.';
   const width = pageWidth();
   const colour = hasColour();
@@ -73,7 +73,7 @@ function table(gpus: readonly GPUStatus[]): string {
   return [header, ...lines].join('\n');
 }
 
-function row(gpu: GPUStatus, colour: boolean): string {
+function row(gpu: JudgedGPU, colour: boolean): string {
   const { memory } = gpu;
   const place = label(gpu).padStart(PLACE_WIDTH);
   const state = shownState(gpu);
@@ -98,7 +98,7 @@ const REPAIR_WARNING =
 const UNTOLD_USE =
   "which process is whose can't be told here: other programs are noticed once all together use more than the shares have";
 
-function reasonLines(gpu: GPUStatus, width: number, colour: boolean): string[] {
+function reasonLines(gpu: JudgedGPU, width: number, colour: boolean): string[] {
   const columns = Math.max(width, 40) - INDENT.length;
   const warning = gpu.memoryRepairPending && !isInstance(gpu) ? wrapText(REPAIR_WARNING, columns) : [];
   const booked = gpu.booking === null || isInstance(gpu) ? '' : describeBooking(gpu.booking);
@@ -125,7 +125,7 @@ function reasonLines(gpu: GPUStatus, width: number, colour: boolean): string[] {
 }
 
 /** Leaves out of an instance's name the name of its GPU, which is in the line above. */
-function shortName(gpu: GPUStatus): string {
+function shortName(gpu: JudgedGPU): string {
   const name = sanitize(gpu.name).replace(/^NVIDIA /, '') || '?';
   const short = isInstance(gpu) ? name.replace(/^.* (?=MIG )/, '  ') : name;
   return short.length <= NAME_WIDTH ? short : `${short.slice(0, NAME_WIDTH - 1)}…`;

@@ -1,7 +1,6 @@
 // When a request would start on a machine, as far as its leases and its queue tell.
-import type { GPUStatus } from '../claims/index.ts';
 import { parseDuration, parseSize, userName } from '../platform/index.ts';
-import type { RemoteSnapshot } from './records.ts';
+import type { Readings, Snapshot } from '../shapes/index.ts';
 
 /** The assumed time of a job whose limit isn't known, in ms. */
 const USUAL_MS = 3_600_000;
@@ -58,7 +57,7 @@ export type Load = {
 };
 
 /** The GPUs that would do, free or not. */
-export function gpusFor<T extends Pick<GPUStatus, 'index' | 'memory'>>(
+export function gpusFor<T extends Pick<Readings, 'index' | 'memory'>>(
   wanted: Wanted,
   gpus: readonly T[],
 ): T[] {
@@ -70,11 +69,7 @@ export function gpusFor<T extends Pick<GPUStatus, 'index' | 'memory'>>(
 }
 
 /** @param now in ms since 1970, as on that machine; its user is taken to have the same name there */
-export function loadOf(
-  { gpus, queue }: Pick<RemoteSnapshot, 'gpus' | 'queue'>,
-  wanted: Wanted,
-  now: number,
-): Load {
+export function loadOf({ gpus, queue }: Pick<Snapshot, 'gpus' | 'queue'>, wanted: Wanted, now: number): Load {
   const user = userName(process.geteuid?.() ?? 0);
   return {
     gpus: gpusFor(wanted, gpus).map(({ state, lease, booking }) => {
@@ -113,7 +108,7 @@ export function expectedWait({ gpus, queue }: Load, count: number, now: number):
 
 /** Hosts, the one first where a request is expected to start first. Ties are decided by chance. */
 export function byExpectedWait<T>(
-  known: readonly { host: T; snapshot: Pick<RemoteSnapshot, 'gpus' | 'queue'> }[],
+  known: readonly { host: T; snapshot: Pick<Snapshot, 'gpus' | 'queue'> }[],
   wanted: Wanted,
 ): T[] {
   const now = Date.now();

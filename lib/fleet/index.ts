@@ -8,7 +8,7 @@ export type { HostFailure } from './host-failure.ts';
 export { type FollowJobs, Mover } from './mover.ts';
 export { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from './moving-job.ts';
 export { firstQueue, type HostRefusal, startWhereFree } from './placement.ts';
-export { type BookingEntry, type OutputPiece, type Records, type RemoteSnapshot, SHAPES } from './records.ts';
+export type { OutputPiece, Records } from './records.ts';
 export { runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
 export { showOutput, waitOnHost } from './remote-jobs.ts';

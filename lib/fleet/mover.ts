@@ -4,11 +4,12 @@
 import type { Host } from '../config/index.ts';
 import { type JobElsewhere, type PlaceState, STARTED } from '../jobs/index.ts';
 import { sleep, TIMEOUTS } from '../platform/index.ts';
+import type { Snapshot } from '../shapes/index.ts';
 import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import { CANCELLED, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
-import { parseRecords, type RemoteSnapshot } from './records.ts';
+import { parseRecords } from './records.ts';
 
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;
@@ -32,7 +33,7 @@ const NEVER = new Set([
 
 class Feed {
   readonly #abort = new AbortController();
-  #snapshot: RemoteSnapshot | null = null;
+  #snapshot: Snapshot | null = null;
   #at = 0;
   /** Why it doesn't answer; null: it does, or that isn't known yet. */
   failure: HostFailure | null = null;
@@ -58,7 +59,7 @@ class Feed {
   }
 
   /** The machine as it is; null: it doesn't answer. */
-  get snapshot(): RemoteSnapshot | null {
+  get snapshot(): Snapshot | null {
     return performance.now() - this.#at < QUIET_MS ? this.#snapshot : null;
   }
 

@@ -164,6 +164,7 @@ function decodeGPU(index: number, gpus: GPU[]): void {
     powerLimitWatts: milli(field(POWER_LIMIT)),
     utilizationPercent: known(field(UTILIZATION)),
     temperatureCelsius: known(field(TEMPERATURE)),
+    memoryRepairPending: flag(field(REPAIR_PENDING)),
     computeMode: COMPUTE_MODES[field(COMPUTE_MODE)] ?? null,
     displayActive: flag(field(DISPLAY)),
     migEnabled: flag(field(MIG)),
@@ -174,8 +175,6 @@ function decodeGPU(index: number, gpus: GPU[]): void {
   const energy = milli(field(ENERGY));
   if (energy !== null) gpu.energyJoules = energy;
   if (!Number.isNaN(memoryErrors)) gpu.memoryErrors = memoryErrors;
-  const repairPending = flag(field(REPAIR_PENDING));
-  if (repairPending !== null) gpu.memoryRepairPending = repairPending;
   at += PER_GPU;
   const processes = readProcesses(processCount);
   if (processesKnown) gpu.processes = processes;

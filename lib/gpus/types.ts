@@ -1,73 +1,21 @@
 import type { NormalizedCriteria } from '../config/index.ts';
 import type { ProcessDescription } from '../platform/index.ts';
+import type { LeaseInfo, Readings, Share } from '../shapes/index.ts';
 
-/** A process that the driver lists on a GPU. */
-export interface GPUProcess {
-  /** As the driver says it: in a container it can be a PID of the host. */
-  pid: number;
-  /** Clients of an MPS server compute. A process that computes and draws is listed twice. */
-  type: 'compute' | 'graphics';
-  /** null: the driver doesn't tell (WSL, missing permission). */
-  usedBytes: number | null;
-  /** The process's share of the GPU's multiprocessors. Missing: the driver doesn't tell, or isn't asked: only `top` asks. */
-  smPercent?: number;
-}
-
-/**
- * A part of a GPU that has MIG (Multi-Instance GPU) on, as its GPU lists it. An instance is a {@link GPU} of its own as well.
- */
-export interface MIGInstance {
-  uuid: string;
-  name: string;
-  gpuInstanceId: number;
-  computeInstanceId: number;
-  memory: { totalBytes: number | null; usedBytes: number | null; freeBytes: number | null };
-}
+export type { GPUProcess, LeaseInfo, MIGInstance, Share } from '../shapes/index.ts';
 
 /**
  * A GPU as the driver described it, or about a MIG instance of one, at one moment. null: the driver can't tell (never 0 for
  * that). An instance has health, bus, temperature and display of its GPU; its power and utilization are not known.
  */
-export interface GPU {
-  /** NVML's index: PCI bus order, the same as in `nvidia-smi`. An instance has its GPU's. */
-  index: number;
-  /** The number of a MIG instance's slot on its GPU, as NVML counts them. null: a whole GPU. */
-  instance: number | null;
-  /** 'GPU-…', of a MIG instance 'MIG-…'; '' when the driver gives no access to the GPU. */
-  uuid: string;
-  /** The UUID of a MIG instance's GPU. null: a whole GPU. */
-  parent: string | null;
-  name: string;
-  pciBusId: string | null;
+export interface GPU extends Readings {
   health: 'ok' | 'lost' | 'reset-required' | 'no-permission' | 'not-responding' | 'unhealthy' | 'failed';
   /** Words for a person, where health is not ok. */
   healthReason: string | null;
-  /** `usedBytes` leaves out what the driver reserves for itself, where the driver tells that apart. */
-  memory: {
-    totalBytes: number | null;
-    usedBytes: number | null;
-    freeBytes: number | null;
-    reservedBytes: number | null;
-  };
-  powerWatts: number | null;
-  powerLimitWatts: number | null;
-  utilizationPercent: number | null;
-  temperatureCelsius: number | null;
   /** Used since the driver was loaded; missing: the driver doesn't tell, or wasn't asked. */
   energyJoules?: number;
   /** Errors of the memory since the last reset that ECC could not correct; missing: the driver doesn't tell. */
   memoryErrors?: number;
-  /** Whether spare memory takes the place of faulty memory at the next reset; missing: the driver doesn't tell. */
-  memoryRepairPending?: boolean;
-  computeMode: 'default' | 'exclusive-thread' | 'prohibited' | 'exclusive-process' | null;
-  /** An X server is attached. */
-  displayActive: boolean | null;
-  /** null for an instance. */
-  migEnabled: boolean | null;
-  /** Empty for an instance. */
-  migInstances: MIGInstance[];
-  /** null: the driver gives no list (WSL). An empty list can also mean that processes are hidden (containers). */
-  processes: GPUProcess[] | null;
 }
 
 /** The numbers of a GPU that its driver measures: each is in the metrics and in recordings of machines. */
@@ -78,49 +26,9 @@ export type Measured = Exclude<
   'index' | 'instance'
 >;
 
-/** The holder of a GPU, as far as their record says: written by others, for people to read. No decision depends on it. */
-export interface LeaseInfo {
-  user: string;
-  uid: number | null;
-  pid: number | null;
-  host: string | null;
-  command: string | null;
-  /** ISO 8601. */
-  since: string | null;
-  /** ISO 8601: when the time limit of the holder's command ends it; missing: it has none. */
-  until?: string;
-  /** ISO 8601: when the holder's command is ended, unless its GPUs are used by then; missing: it won't be. */
-  idleEnds?: string;
-  /** The holder gives way to requests that can't start otherwise. */
-  preemptible?: true;
-  /** ISO 8601: when the preemptible holder was asked to give way, and hasn't within its grace; missing: that isn't so. */
-  askedToGiveWay?: string;
-  /** The holder's number, if it is a background job. */
-  job?: number;
-  name?: string;
-  note?: string;
-  /** 'gpu-owner' for a lease of ours, else the foreign locking convention. */
-  convention: string;
-  /** Processes of the job that are left after its command has ended. */
-  survivors?: number;
-  /** Whether the process is stopped: Ctrl-Z, SIGSTOP. */
-  suspended?: true;
-  /** The lock's holder wrote no record, as claims do: the other members are what the kernel tells, if anything. */
-  stranger?: true;
-  /** The holder by a claim inside of that job. */
-  nested?: LeaseInfo;
-}
-
-/** A part of a GPU's memory that is leased. The order of members is that in JSON. */
-export interface Share extends LeaseInfo {
-  bytes: number;
-  /** Used by the processes of its job; null: the driver doesn't tell, or the processes can't be told apart. */
-  usedBytes: number | null;
-}
-
 /** The memory of a GPU as shares divide it, and what a request wants of it. In units of 256 MiB. */
 export interface Sharing {
-  shares: readonly Share[];
+  shares: Share[];
   taken: number;
   /** Another program has locked more of the lease file than shares do. */
   isDamaged?: true;

@@ -2,6 +2,7 @@ import { driverLibraries } from '../config/index.ts';
 import { errorMessage, GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
 import { sanitize, setVariables, warnOnce } from '../platform/index.ts';
+import type { Readings } from '../shapes/index.ts';
 import { isInstance } from './selection.ts';
 import type { GPU, MIGInstance } from './types.ts';
 
@@ -170,7 +171,7 @@ export interface VisibleDevicesVariables {
  * @throws {GPUOwnerError} ERR_INTERNAL for a GPU without UUID, ERR_DRIVER where numbers are uncertain.
  */
 export function formatVisibleDevices(
-  gpus: readonly GPU[],
+  gpus: readonly Readings[],
   as: 'uuid' | 'index' = 'uuid',
   all: readonly GPU[] = [],
 ): VisibleDevicesVariables {

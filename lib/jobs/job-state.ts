@@ -1,7 +1,6 @@
 // How jobs stand, and which job a word means.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Idle } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
   findUid,
@@ -13,60 +12,12 @@ import {
   showValue,
   userName,
 } from '../platform/index.ts';
+import type { Job } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
 import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
 
-/** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
-export interface Job {
-  /** null: a `run` in the foreground. */
-  id: number | null;
-  name: string | null;
-  /**
-   * waiting: for other jobs or for GPUs; completed: with exit code 0; cancelled: by its user, or because a job that it was to follow failed;
-   * lost: its processes are gone, and have told no exit code (a restart of the machine, kill -9).
-   */
-  state: 'waiting' | 'running' | 'completed' | 'failed' | 'cancelled' | 'lost';
-  /** As `run` would have returned it; null: it hasn't ended, or it is unknown. */
-  exitCode: number | null;
-  /** Why it waits, why it was cancelled, why it never started, that it is suspended; null: nothing to say. */
-  reason: string | null;
-  /** 1: first in the wait queue; null: it isn't there. */
-  position: number | null;
-  /** How many GPUs it wants. */
-  count: number;
-  /** The GPUs that it has or had. */
-  gpus: { index: number; instance?: number | null; uuid: string }[];
-  command: string;
-  note: string | null;
-  user: string;
-  /** The job's first process, as long as it lives. */
-  pid: number | null;
-  /** null: a `run`. */
-  submitted: string | null;
-  started: string | null;
-  ended: string | null;
-  /** When its time limit ends it. */
-  until: string | null;
-  /** Whether its GPUs do nothing, as far as looks tell; null: one works, or it isn't known. */
-  idle: Idle | null;
-  /** The jobs that must have ended before. */
-  after: number[];
-  /** The file with its output; null: a `run`. */
-  output: string | null;
-  /** How often it was preempted. */
-  preempted: number;
-  /** How often it had failed, and was started anew. */
-  retried: number;
-  /** How long it ran before that, in seconds. */
-  ran: number;
-  /** The array that it is a part of, and its number there; null: none. */
-  array: JobPart | null;
-  /** The parts of an array, as `--array` has them; null: it is none. */
-  parts: string | null;
-  /** How many tasks of a sweep, or parts of an array, have ended; null: neither. */
-  progress: { done: number; total: number } | null;
-}
+export type { Job } from '../shapes/index.ts';
 
 /** A job with what only its own files tell. */
 export interface JobDetails extends Job {

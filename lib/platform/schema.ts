@@ -21,9 +21,12 @@ type Fields = Readonly<Record<string, Check>>;
 type OptionalKeys<F extends Fields> = {
   [K in keyof F]: undefined extends Checked<F[K]> ? K : never;
 }[keyof F];
-export type CheckedFields<F extends Fields> = { [K in Exclude<keyof F, OptionalKeys<F>>]: Checked<F[K]> } & {
-  [K in OptionalKeys<F>]?: Exclude<Checked<F[K]>, undefined>;
-};
+type Flat<T> = { [K in keyof T]: T[K] };
+export type CheckedFields<F extends Fields> = Flat<
+  { [K in Exclude<keyof F, OptionalKeys<F>>]: Checked<F[K]> } & {
+    [K in OptionalKeys<F>]?: Exclude<Checked<F[K]>, undefined>;
+  }
+>;
 
 /** Gives a new check its JSON Schema. */
 export function shaped<T>(json: JSONSchema, check: Check<T>): Check<T> {
@@ -98,13 +101,12 @@ export const whole = (max = Number.MAX_SAFE_INTEGER, min = 0): Check<number> =>
 /** Accepts a time in ms since 1970. */
 export const epochMs: Check<number> = amount(MAX_TIME_MS, -MAX_TIME_MS);
 
-export const among =
-  <const T extends string>(values: readonly T[]): Check<T> =>
-  (value, path) => {
+export const among = <const T extends string>(values: readonly T[]): Check<T> =>
+  shaped({ type: 'string', enum: values }, (value, path) => {
     const found = values.find((each) => each === value);
     if (found !== undefined) return found;
     throw new Mismatch(path);
-  };
+  });
 
 /** Accepts a value that may be null or missing. */
 export const nullable =

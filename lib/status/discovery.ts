@@ -19,6 +19,7 @@ import {
 import { type Criteria, loadConfiguration, mergeCriteria, refuseNoObject } from '../config/index.ts';
 import { byPlace, isInstance } from '../gpus/index.ts';
 import { idleText } from '../platform/index.ts';
+import type { ShownGPU } from '../shapes/index.ts';
 
 export interface DiscoveryOptions extends Criteria {
   lockDirectory?: string | undefined;
@@ -125,37 +126,8 @@ function withIdle(status: GPUStatus, idle: Idle | null): GPUStatus {
 }
 
 /** A GPU as `status --json` has it: scripts depend on these names. Unknown values are null. */
-export function gpuJSON(gpu: GPUStatus) {
-  return {
-    index: gpu.index,
-    instance: gpu.instance,
-    uuid: gpu.uuid,
-    parent: gpu.parent,
-    name: gpu.name,
-    pciBusId: gpu.pciBusId,
-    // To a script, what may not be had is unavailable, for whichever reason.
-    state: gpu.state === 'excluded' ? 'unavailable' : gpu.state,
-    reason: gpu.reason,
-    memory: {
-      totalBytes: gpu.memory.totalBytes,
-      usedBytes: gpu.memory.usedBytes,
-      freeBytes: gpu.memory.freeBytes,
-      reservedBytes: gpu.memory.reservedBytes,
-    },
-    powerWatts: gpu.powerWatts,
-    powerLimitWatts: gpu.powerLimitWatts,
-    utilizationPercent: gpu.utilizationPercent,
-    temperatureCelsius: gpu.temperatureCelsius,
-    memoryRepairPending: gpu.memoryRepairPending ?? null,
-    computeMode: gpu.computeMode,
-    displayActive: gpu.displayActive,
-    migEnabled: gpu.migEnabled,
-    migInstances: gpu.migInstances,
-    processes: gpu.processes,
-    lease: gpu.lease,
-    shares: gpu.shares,
-    idle: gpu.idle,
-    booking: gpu.booking,
-    suspect: gpu.suspect,
-  };
+export function gpuJSON(gpu: GPUStatus): ShownGPU {
+  const { health, healthReason, energyJoules, memoryErrors, ...shown } = gpu;
+  // To a script, what may not be had is unavailable, for whichever reason.
+  return { ...shown, state: gpu.state === 'excluded' ? 'unavailable' : gpu.state };
 }

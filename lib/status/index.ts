@@ -1,3 +1,4 @@
+export type { QueueEntry } from '../shapes/index.ts';
 export { type Activity, readActivity, type WaitingRequest } from './activity.ts';
 export {
   type DiscoveryOptions,
@@ -17,4 +18,4 @@ export {
   protectLeaseFiles,
   type UnexplainedLock,
 } from './inspection.ts';
-export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
+export { getQueue, type Observation, observe, type QueueOptions } from './queue-view.ts';

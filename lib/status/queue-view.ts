@@ -12,7 +12,6 @@ import {
   holdingsWhenAsked,
   LockDirectory,
   latestStarts,
-  type RequestClass,
   readWaiters,
   reservedFor,
   type Waiter,
@@ -21,35 +20,9 @@ import {
   withoutGPUs,
 } from '../claims/index.ts';
 import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/index.ts';
-import type { GPUReason } from '../errors.ts';
-import { type LeaseInfo, label } from '../gpus/index.ts';
+import { label } from '../gpus/index.ts';
+import type { QueueEntry } from '../shapes/index.ts';
 import { discover, observeGPUs } from './discovery.ts';
-
-/** A request in the wait queue. */
-export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
-  /** 1 is served first. */
-  position: number;
-  /** How many GPUs they wait for. */
-  count: number;
-  /** The share of each GPU, such as '20 GiB' or '25 %'; null: whole GPUs. */
-  memory: string | null;
-  /** Urgent requests are served before all others, preemptible ones after all others. */
-  class: RequestClass;
-  /** The request's number, if it is a background job; its name and a remark; null: none. */
-  job: number | null;
-  name: string | null;
-  note: string | null;
-  /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
-  stopped: boolean;
-  /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that, as a full minute; null: unknown, or it stops waiting before. */
-  latestStart: string | null;
-  /** ISO 8601: when it stops waiting; null: never. */
-  waitUntil: string | null;
-  /** Why it has this position, where several users wait; null: nothing to say. */
-  reason: string | null;
-  /** The GPUs that would do, each with what is in the way. */
-  waitingFor: GPUReason[];
-}
 
 /** Where to look, and whose locks count. */
 export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;

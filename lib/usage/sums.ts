@@ -1,24 +1,9 @@
 import { isoTime } from '../platform/index.ts';
+import type { Report, Sum } from '../shapes/index.ts';
 import { type Ledger, skip, type Use } from './read.ts';
 
-export const KINDS = ['user', 'group', 'gpu', 'day', 'job'] as const;
-export type Kind = (typeof KINDS)[number];
-
-/** Sums of the leases with one key. Times of GPUs count by the part of the card. */
-export interface Sum {
-  key: string;
-  /** How many leases there were, at least in part. */
-  leases: number;
-  gpuHours: number;
-  /** The part of the time that the machine's GPUs had, from 0 to 1; of the GPU's, or the day's, where the key is one. null: unknown. */
-  share: number | null;
-  /** How long the leases had been waited for. */
-  waitedSeconds: { p50: number; p90: number };
-  /** The part of the time in which the GPUs did nothing, of that in which they were read; null: they never were. */
-  idleShare: number | null;
-  /** The energy of the cards; null: unknown. */
-  energyKWh: number | null;
-}
+export type Kind = Report['by'];
+export const KINDS = ['user', 'group', 'gpu', 'day', 'job'] as const satisfies Kind[];
 
 export interface SumOptions {
   /** ms since 1970 */
@@ -30,27 +15,6 @@ export interface SumOptions {
   groupOf: (use: Use) => string;
   /** Whether programs and names of this user may be shown. */
   showsCommand: (uid: number) => boolean;
-}
-
-/** A report, as `--json` prints it. Times are ISO 8601. */
-export interface Report {
-  since: string;
-  until: string;
-  by: Kind;
-  /** How many GPUs the machine has; null: unknown. */
-  gpus: number | null;
-  rows: Sum[];
-  /** The leases that took the most GPU hours. */
-  longest: {
-    user: string;
-    job: string;
-    gpus: number[];
-    gpuHours: number;
-    since: string;
-    exit: number | null;
-  }[];
-  /** Lines of the ledger that make no sense or say what can't be, and files that aren't those of their user, or too large. */
-  skipped: number;
 }
 
 export const HOUR_MS = 3_600_000;

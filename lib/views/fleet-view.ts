@@ -1,7 +1,8 @@
 // Other machines as they are now: one login per host that stays open, and is tried again after a pause that grows.
 import type { Host } from '../config/index.ts';
-import { type HostAnswer, type RemoteSnapshot, watchHosts } from '../fleet/index.ts';
+import { type HostAnswer, watchHosts } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
+import type { Snapshot } from '../shapes/index.ts';
 import { History, type LiveView, type MachineSnapshot, type MachineState } from './machine-view.ts';
 
 export class FleetView implements LiveView {
@@ -61,7 +62,7 @@ class HostView implements MachineState {
     for (const each of records ?? []) this.#show(each);
   }
 
-  #show({ problem, jobs = [], ...snapshot }: RemoteSnapshot): void {
+  #show({ problem, jobs = [], ...snapshot }: Snapshot): void {
     this.#jobs = jobs;
     // Checked as far as it is shown.
     this.#snapshot = snapshot as MachineSnapshot;

@@ -130,7 +130,7 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
     each(
       'gpu_owner_gpu_memory_repair_pending',
       'Whether spare memory takes the place of faulty memory at the next reset (1).',
-      ({ memoryRepairPending }) => (memoryRepairPending === undefined ? null : Number(memoryRepairPending)),
+      ({ memoryRepairPending }) => (memoryRepairPending === null ? null : Number(memoryRepairPending)),
     ),
     gauge(
       'gpu_owner_gpu_state',

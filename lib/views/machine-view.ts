@@ -13,48 +13,11 @@ import {
   readProcessStat,
   sleep,
 } from '../platform/index.ts';
-import { gpuJSON, type Observation, observe, type QueueEntry } from '../status/index.ts';
+import type { ShownProcess, Snapshot } from '../shapes/index.ts';
+import { gpuJSON, type Observation, observe } from '../status/index.ts';
 
-/** A GPU as `status --json` has it. */
-export type ShownGPU = ReturnType<typeof gpuJSON>;
-
-/** A process that computes on a GPU without a claim of it. */
-export interface Intruder {
-  /** The GPU's. */
-  uuid: string;
-  pid: number;
-  /** null: not visible here. */
-  name: string | null;
-  user: string | null;
-  uid: number | null;
-  /** null: the driver doesn't tell. */
-  usedBytes: number | null;
-}
-
-/** A process that the driver lists. */
-export interface ShownProcess extends Intruder {
-  type: 'compute' | 'graphics';
-  /** null: not visible. */
-  command: string | null;
-  /** The process's share of the GPU's multiprocessors; null: the driver doesn't tell, or isn't asked. */
-  smPercent: number | null;
-  /** Whether it is one of the {@link MachineSnapshot.intruders}. */
-  isIntruder: boolean;
-}
-
-/** A machine at one moment. */
-export interface MachineSnapshot {
-  /** ISO 8601: when the driver was looked at. */
-  time: string;
-  gpus: ShownGPU[];
-  /** The first requests in the wait queue, in order, as in `queue --json`. */
-  queue: QueueEntry[];
-  /** How many requests wait. */
-  waiting: number;
-  intruders: Intruder[];
-  /** Computing processes before those that only draw; missing: an older gpu-owner on another machine. */
-  processes?: ShownProcess[];
-}
+/** A machine at one moment, without the jobs of its user. */
+export type MachineSnapshot = Omit<Snapshot, 'jobs' | 'problem'>;
 
 /** A GPU at one look. Shares from 0 to 1; null: unknown. */
 export interface GPUSample {

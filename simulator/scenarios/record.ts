@@ -101,7 +101,7 @@ function unsupportedCalls(gpu: GPU): string[] {
     // With MIG on, no driver tells it.
     utilizationPercent: ['utilization', gpu.utilizationPercent === null && !gpu.migEnabled],
     temperatureCelsius: ['temperature', gpu.temperatureCelsius === null],
-    memoryErrors: ['ecc', gpu.memoryErrors === undefined && gpu.memoryRepairPending === undefined],
+    memoryErrors: ['ecc', gpu.memoryErrors === undefined && gpu.memoryRepairPending === null],
   };
   const calls: (readonly [call: string, isMissing: boolean])[] = [
     ['memory', gpu.memory.totalBytes === null],

@@ -125,6 +125,7 @@ const whole: GPU = {
   powerLimitWatts: null,
   utilizationPercent: null,
   temperatureCelsius: null,
+  memoryRepairPending: null,
   computeMode: 'default',
   displayActive: false,
   migEnabled: false,

@@ -1,9 +1,9 @@
 // The queue in which a job is expected to start first, as leases, bookings and the job's own conditions tell.
 import { expect, test } from 'vitest';
-import type { GPUStatus } from '../../lib/claims/find.ts';
 import { byExpectedWait, wantedOf } from '../../lib/fleet/expected-wait.ts';
 import type { LeaseInfo } from '../../lib/gpus/types.ts';
 import { isoTime } from '../../lib/platform/index.ts';
+import type { ShownGPU } from '../../lib/shapes/index.ts';
 import { GIB, makeGPU } from '../support/snapshots.ts';
 
 const inMinutes = (minutes: number) => isoTime(Date.now() + minutes * 60_000);
@@ -25,7 +25,10 @@ const booked = (from: number, until: number) => ({
 function order(hosts: Record<string, object[]>, words: string[], count = 1): string[] {
   const known = Object.entries(hosts).map(([host, gpus]) => ({
     host,
-    snapshot: { gpus: gpus.map((each, index) => ({ ...makeGPU(index), ...each }) as GPUStatus), queue: [] },
+    snapshot: {
+      gpus: gpus.map((each, index) => ({ ...makeGPU(index), ...each }) as object as ShownGPU),
+      queue: [],
+    },
   }));
   return byExpectedWait(known, wantedOf(words, count));
 }

@@ -31,6 +31,7 @@ export function makeGPU(
     powerLimitWatts: 400,
     utilizationPercent: 0,
     temperatureCelsius: 30,
+    memoryRepairPending: null,
     computeMode: 'default',
     displayActive: false,
     migEnabled: false,

@@ -4,8 +4,9 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Host } from '../../lib/config/index.ts';
+import type { ShownGPU } from '../../lib/shapes/index.ts';
 import { FleetView } from '../../lib/views/fleet-view.ts';
-import type { MachineSnapshot, MachineView, ShownGPU } from '../../lib/views/machine-view.ts';
+import type { MachineSnapshot, MachineView } from '../../lib/views/machine-view.ts';
 import { Day, SLOT_MS, SLOTS } from '../../lib/views/web/day.ts';
 import { Feed } from '../../lib/views/web/feed.ts';
 

@@ -14,6 +14,7 @@ import {
   TIMEOUTS,
   userName,
 } from '../../platform/index.ts';
+import type { BookingInfo } from '../../shapes/index.ts';
 import type { LockDirectory } from '../locks/index.ts';
 import {
   type BookedRequest,
@@ -38,17 +39,6 @@ export interface StoredBooking extends Booking {
   note: string | null;
   /** The directory of the file. */
   path: string;
-}
-
-/** The booking of a GPU, as others see it. */
-export interface BookingInfo {
-  id: number;
-  user: string;
-  group: string | null;
-  /** ISO 8601. */
-  from: string;
-  until: string;
-  note: string | null;
 }
 
 const TIME = schema.whole(MAX_TIME);

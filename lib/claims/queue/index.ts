@@ -1,6 +1,5 @@
 export {
   applyBookings,
-  type BookingInfo,
   bookingInfo,
   bookingLimit,
   bookingName,

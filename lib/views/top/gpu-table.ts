@@ -1,7 +1,8 @@
 // The table of GPUs: fixed columns for terminals of 80, 120 and 200 columns.
 import { isDivided, label, shownState } from '../../gpus/index.ts';
 import { formatDuration, hostName, idleTime, sanitize } from '../../platform/index.ts';
-import type { MachineState, ShownGPU, SortKey } from '../machine-view.ts';
+import type { ShownGPU } from '../../shapes/index.ts';
+import type { MachineState, SortKey } from '../machine-view.ts';
 import { type Ink, type Pen, widthOf } from './pen.ts';
 import {
   type filterOf,

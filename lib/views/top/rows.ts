@@ -1,7 +1,8 @@
 // Rows of the picture, and what all kinds of them share.
 import { label } from '../../gpus/index.ts';
 import { formatSince } from '../../platform/index.ts';
-import type { MachineState, ShownGPU, ShownProcess, SortKey } from '../machine-view.ts';
+import type { ShownGPU, ShownProcess } from '../../shapes/index.ts';
+import type { MachineState, SortKey } from '../machine-view.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -2,8 +2,8 @@
 
 import { label } from '../../gpus/index.ts';
 import { formatBytes, formatDuration, formatSince, idleTime, listWords } from '../../platform/index.ts';
-import type { QueueEntry } from '../../status/index.ts';
-import type { MachineState, ShownProcess } from '../machine-view.ts';
+import type { QueueEntry, ShownProcess } from '../../shapes/index.ts';
+import type { MachineState } from '../machine-view.ts';
 import { type UserTotal, userTotals } from '../user-totals.ts';
 import { type Pen, widthOf } from './pen.ts';
 import { type filterOf, labelWidth, type Section, shortTime } from './rows.ts';

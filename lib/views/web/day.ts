@@ -1,5 +1,5 @@
 // The last 24 hours of each GPU, in memory of a fixed size: means of five minutes. Prometheus is for longer.
-import type { ShownGPU } from '../machine-view.ts';
+import type { ShownGPU } from '../../shapes/index.ts';
 
 export const SLOT_MS = 5 * 60_000;
 export const SLOTS = 288;

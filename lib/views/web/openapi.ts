@@ -1,6 +1,6 @@
 // The description of the API, made of the shapes that answers are read by.
-import { SHAPES } from '../../fleet/index.ts';
 import type { schema } from '../../platform/index.ts';
+import { SHAPES } from '../../shapes/index.ts';
 
 type JSONSchema = schema.JSONSchema;
 type Properties = Record<string, JSONSchema>;
@@ -35,16 +35,6 @@ const AT_MOST = { maxItems: 500 };
 
 /** Objects that only the web server tells. */
 const OWN: Properties = {
-  Snapshot: object(
-    {
-      time: moment('when the snapshot was taken'),
-      gpus: list(ref('GPU')),
-      queue: list(ref('Request'), { description: 'the first 200' }),
-      waiting: value('integer', 'how many requests wait'),
-      intruders: list(ref('Intruder')),
-    },
-    { description: 'A machine at one moment.' },
-  ),
   StreamLine: object(
     {
       time: moment('when it was sent'),
