@@ -27,7 +27,6 @@ import {
   ANY,
   cancelMoving,
   describe,
-  type ListedJob,
   movingJob,
   placeOf,
   settledPlace,
@@ -236,7 +235,7 @@ export async function livingElsewhere(
     const { id, array, state, exitCode } = found[i];
     if (array?.id === id) throw usage(`${host}:${job} has not begun; give the whole array, ${host}:${id}`);
     if (id === null) throw usage(`${host}:${job} is not a job of \`submit\``);
-    if (isLiving(state) || (host === ANY && (found[i] as ListedJob).state === 'moving'))
+    if (isLiving(state) || (host === ANY && (found[i] as Job).state === 'moving'))
       return [{ host, id, isOk }];
     const why = isOk ? whyNotOk({ state, exitCode }) : null;
     if (why !== null)

@@ -19,7 +19,6 @@ import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText }
 import type { Command } from './command.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
 import { addressOf, jobWords } from './job-address.ts';
-import type { ListedJob } from './moving-jobs.ts';
 import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
 import { isTerminal, pageWidth, print, say } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
@@ -71,7 +70,7 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
 }
 
 /** @param hasOthers whether there is something to list on a machine that can have no jobs */
-function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOthers: boolean): ListedJob[] {
+function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOthers: boolean): Job[] {
   try {
     return listJobs({ user, all: values.all === true, lockDirectory: undefined });
   } catch (error) {
@@ -81,7 +80,7 @@ function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOth
 }
 
 /** Jobs that move between machines. */
-export async function moving(): Promise<ListedJob[]> {
+export async function moving(): Promise<Job[]> {
   if (!existsSync(join(stateDirectory(), 'gpu-owner/moving'))) return [];
   return (await import('./moving-jobs.ts')).movingJobs();
 }
@@ -116,7 +115,7 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
     if (error !== null) say(`${host}: ${error.message}`);
   });
   const elsewhere = answers.flatMap(({ host, records }) => jobsOf(host, records ?? []));
-  const all: ListedJob[] = [...(await moving()), ...elsewhere];
+  const all: Job[] = [...(await moving()), ...elsewhere];
   if (answers.every(({ error }) => error !== null)) return;
   print(all.length === 0 ? 'No jobs.' : table(all, pageWidth(), verbose === true));
 }
@@ -166,7 +165,7 @@ async function showEach(
 }
 
 /** A line for each thing that is known. */
-function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { host?: string }): string {
+function details(job: Job): string {
   const time = (moment: string | null) => formatSince(moment) ?? '';
   const lines: [string, string][] = [
     ['job', `${numberOf(job)}${job.name === null ? '' : ` ${job.name}`}`],
@@ -176,7 +175,7 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { 
     ],
     ['reason', job.reason ?? ''],
     ['command', job.command],
-    ['directory', job.directory],
+    ['directory', job.directory ?? ''],
     [
       'GPUs',
       job.gpus.length > 0
@@ -190,7 +189,7 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { 
     ['started', time(job.started)],
     ['ended', time(job.ended)],
     ['took', job.state === 'waiting' ? '' : timeOf(job)],
-    ['limit', job.limit === null ? '' : formatDuration(job.limit * 1_000)],
+    ['limit', job.limit == null ? '' : formatDuration(job.limit * 1_000)],
     ['until', time(job.until)],
     ['idle', idleText(job.idle, job.started) ?? ''],
     ['array', job.parts ?? ''],
@@ -211,7 +210,7 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { 
 }
 
 /** The number or address of a job. */
-function numberOf({ id, host, array }: ListedJob): string {
+function numberOf({ id, host, array }: Job): string {
   const number = id === null ? 'run' : array === null ? String(id) : formatPart(array);
   return host === undefined ? number : `${host}:${number}`;
 }
@@ -219,14 +218,14 @@ function numberOf({ id, host, array }: ListedJob): string {
 const COLUMNS = [
   // Addresses are typed.
   { title: 'ID', width: 5, right: true, isWhole: true, of: numberOf },
-  { title: 'NAME', width: 12, right: false, isWhole: false, of: ({ name }: ListedJob) => name ?? '' },
-  { title: 'STATE', width: 9, right: false, isWhole: false, of: ({ state }: ListedJob) => state },
+  { title: 'NAME', width: 12, right: false, isWhole: false, of: ({ name }: Job) => name ?? '' },
+  { title: 'STATE', width: 9, right: false, isWhole: false, of: ({ state }: Job) => state },
   { title: 'GPU', width: 7, right: false, isWhole: false, of: gpusOf },
   { title: 'TIME', width: 7, right: true, isWhole: true, of: timeOf },
 ] as const;
 
 /** A line per job that fits the width, and below it what there is to say: in a line each, or whole. */
-function table(jobs: readonly ListedJob[], width: number, isWhole: boolean): string {
+function table(jobs: readonly Job[], width: number, isWhole: boolean): string {
   const widths = COLUMNS.map(({ width: least, isWhole: staysWhole, of }) =>
     staysWhole ? Math.max(least, ...jobs.map((job) => of(job).length)) : least,
   );
@@ -262,7 +261,7 @@ function table(jobs: readonly ListedJob[], width: number, isWhole: boolean): str
   ].join('\n');
 }
 
-function gpusOf({ gpus, count }: ListedJob): string {
+function gpusOf({ gpus, count }: Job): string {
   if (gpus.length > 0) {
     const named = gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null })).join(',');
     // A record names as many as fit.
@@ -272,7 +271,7 @@ function gpusOf({ gpus, count }: ListedJob): string {
 }
 
 /** How long it has been running or waiting, or ran. */
-function timeOf({ state, submitted, started, ended }: ListedJob): string {
+function timeOf({ state, submitted, started, ended }: Job): string {
   const begin = state === 'waiting' || state === 'moving' ? submitted : started;
   const end =
     state === 'waiting' || state === 'moving' || state === 'running' ? Date.now() : Date.parse(ended ?? '');
@@ -294,7 +293,7 @@ function remarks({
   after,
   parts,
   progress,
-}: ListedJob): string[] {
+}: Job): string[] {
   const texts: string[] = [];
   if (progress !== null)
     texts.push(`${progress.done}/${progress.total} ${parts === null ? 'tasks' : 'parts'}`);

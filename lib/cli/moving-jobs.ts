@@ -159,14 +159,8 @@ export function cancelUntold(id: number): void {
   say(`${ANY}:${id} is cancelled: its address can't be told`);
 }
 
-/** A job as `jobs` lists it. `host`: of another machine, or one that moves. */
-export type ListedJob = Omit<Job, 'state'> & {
-  state: Job['state'] | 'moving';
-  host?: string;
-};
-
 /** Jobs that still may move, as `jobs` lists them. */
-export function movingJobs(): ListedJob[] {
+export function movingJobs(): Job[] {
   const jobs = new MovingJobs();
   const moving = jobs.unsettled();
   if (moving.length > 0) jobs.lendAgent();
@@ -179,7 +173,7 @@ export function stateWithoutStart({ note }: MovingJob): 'lost' | 'cancelled' {
 }
 
 /** A job as it is listed. One that stays where it is has its state there, which isn't known here. */
-export function describe(job: MovingJob): ListedJob {
+export function describe(job: MovingJob): Job {
   const { id, name, command, count, after, step, note, submitted } = job;
   const isOver = step === 'settled';
   const at = placeOf(job);

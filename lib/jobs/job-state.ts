@@ -20,13 +20,7 @@ import { ENVIRONMENT, JobStore } from './job-store.ts';
 export type { Job } from '../shapes/index.ts';
 
 /** A job with what only its own files tell. */
-export interface JobDetails extends Job {
-  directory: string;
-  /** The time limit, in seconds; null: none. */
-  limit: number | null;
-  /** The names of its environment variables, sorted. Values are often secret. */
-  environment: string[];
-}
+export type JobDetails = Job & Required<Pick<Job, 'directory' | 'limit' | 'environment'>>;
 
 /** A job's own state, without what the locks of the machine tell. @param since see {@link JobStore.read} */
 export function stateOf(

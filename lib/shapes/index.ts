@@ -1,5 +1,5 @@
 // The shape of each record that several commands print or read: one schema each. The types in lib/, the checks of other machines'
-// answers and web's OpenAPI document come from it.
+// answers, web's OpenAPI document, Python's types and docs/json.md come from it.
 import { MAX_TIME, schema } from '../platform/index.ts';
 
 const { Mismatch, described, flag, matching, objectSchema, shaped, shownText, whole } = schema;
@@ -14,7 +14,9 @@ const MAX_INDEX = 9_999;
 
 export const text = shownText(MAX_TEXT_LENGTH);
 /** Text with words of other users: agents read it apart from all other fields. */
-const foreign: Check<string> = shaped({ type: 'string', 'x-foreign': true }, text);
+const foreign: Check<string> = shaped({ type: 'string', 'x-foreign': true }, (value, path) =>
+  text(value, path),
+);
 /** A word that this version knows, or that of another one. */
 export const word = <const T extends string = string>(...known: T[]): Check<T> =>
   shaped(
@@ -97,7 +99,7 @@ const HOLDER = {
   job: described(optional(id), 'the number of a background job, among those of its user'),
   name: optional(foreign),
   note: optional(foreign),
-  convention: described(schema.or(text, 'gpu-owner'), 'gpu-owner, or the tool whose lock it is'),
+  convention: described(schema.or(text, 'gpu-owner'), '`gpu-owner`, or the tool whose lock it is'),
   survivors: described(optional(id), "processes that are left after the command's end"),
   stranger: described(
     optional(flag),
@@ -126,7 +128,7 @@ export interface Share extends Checked<typeof SHARE> {}
 const MEMORY = { totalBytes: or(bytes), usedBytes: or(bytes), freeBytes: or(bytes) };
 
 const INSTANCE = record(
-  { uuid: text, name: text, gpuInstanceId: id, computeInstanceId: id, memory: record(MEMORY, 'Bytes.') },
+  { uuid: text, name: text, gpuInstanceId: id, computeInstanceId: id, memory: record(MEMORY) },
   'An instance, which is a GPU of its own as well.',
 );
 export interface MIGInstance extends Checked<typeof INSTANCE> {}
@@ -223,58 +225,54 @@ export const REQUEST = record(
 );
 export interface QueueEntry extends Checked<typeof REQUEST> {}
 
-const JOB_STATES = ['waiting', 'running', 'completed', 'failed', 'cancelled', 'lost'] as const;
-export const jobState = word(...JOB_STATES);
-const JOB_FIELDS = {
-  id: described(or(id), 'null: a `gpu-owner run` in a terminal'),
-  name: or(text),
-  state: described(
-    jobState,
-    'cancelled: by its user, or as a job failed that it was to follow; lost: its processes are gone, and have told no exit code',
-  ),
-  exitCode: described(or(id), 'as `run` returns it; null: it has not ended, or it is unknown'),
-  reason: described(or(foreign), 'why it waits, was cancelled or never started, or that it is suspended'),
-  position: described(or(id), 'in the wait queue, from 1'),
-  count: described(index, 'how many GPUs it wants'),
-  gpus: described(
-    someOf(record({ index, instance: schema.optional(or(index)), uuid: text })),
-    'that it has or had',
-  ),
-  command: text,
-  note: or(text),
-  user: text,
-  pid: described(or(id), 'its first process, as long as that lives'),
-  submitted: or(time),
-  started: or(time),
-  ended: or(time),
-  until: described(or(time), 'when its time limit ends it'),
-  idle: described(or(shape('Idle', IDLE)), 'null: one of its GPUs works, or this is unknown'),
-  after: described(someOf(id), 'the jobs that must have ended before'),
-  output: described(or(text), 'the file with its output'),
-  preempted: described(schema.or(index, 0), 'how often it gave way to another request'),
-  retried: described(schema.or(index, 0), 'how often it had failed, and was started again'),
-  ran: described(schema.or(index, 0), 'how many seconds it had run by then'),
-  array: described(or(record({ id, index })), 'the array that it is a part of, and its number there'),
-  parts: described(
-    or(text),
-    'the parts of an array, as `submit --array` takes them: 0-99%4; null: it is none',
-  ),
-  progress: described(or(record({ done: id, total: id })), 'tasks of a sweep, or parts of an array'),
-};
-export const JOB = record(JOB_FIELDS, "A job of the server's user, as in `gpu-owner jobs --json`.");
-export interface Job extends Checked<typeof JOB> {}
-
-const DETAILS = {
-  directory: optional(text),
-  limit: described(schema.optional(or(number)), 'the time limit, in seconds'),
-  environment: described(optional(someOf(text)), 'the names of its variables'),
-  host: described(optional(text), 'the machine; missing: the asked one; any: it moves while it waits'),
-};
-/** With the fields that only a job has that is asked for by its number, or that is of another host than the asked one. */
-export const LISTED_JOB = record(
-  { ...JOB_FIELDS, ...DETAILS },
-  'A job, as `gpu-owner jobs --json` lists it.',
+export const jobState = word('waiting', 'moving', 'running', 'completed', 'failed', 'cancelled', 'lost');
+export const JOB = record(
+  {
+    id: described(or(id), 'null: a `gpu-owner run` in a terminal'),
+    name: or(text),
+    state: described(
+      jobState,
+      'moving: between machines, while it waits; cancelled: by its user, or as a job failed that it was to follow; lost: its processes are gone, and have told no exit code',
+    ),
+    exitCode: described(or(id), 'as `run` returns it; null: it has not ended, or it is unknown'),
+    reason: described(or(foreign), 'why it waits, was cancelled or never started, or that it is suspended'),
+    position: described(or(id), 'in the wait queue, from 1'),
+    count: described(index, 'how many GPUs it wants'),
+    gpus: described(
+      someOf(record({ index, instance: schema.optional(or(index)), uuid: text })),
+      'that it has or had: of more than about 50 only the first',
+    ),
+    command: text,
+    note: or(text),
+    user: text,
+    pid: described(or(id), 'its first process, as long as that lives'),
+    submitted: or(time),
+    started: or(time),
+    ended: or(time),
+    until: described(or(time), 'when its time limit ends it'),
+    idle: described(or(shape('Idle', IDLE)), 'null: one of its GPUs works, or this is unknown'),
+    after: described(someOf(id), 'the jobs that must have ended before'),
+    output: described(or(text), 'the file with its output'),
+    preempted: described(schema.or(index, 0), 'how often it gave way to another request'),
+    retried: described(schema.or(index, 0), 'how often it had failed, and was started again'),
+    ran: described(schema.or(index, 0), 'how many seconds it had run by then'),
+    array: described(or(record({ id, index })), 'the array that it is a part of, and its number there'),
+    parts: described(
+      or(text),
+      'the parts of an array, as `submit --array` takes them: 0-99%4; null: it is none',
+    ),
+    progress: described(or(record({ done: id, total: id })), 'tasks of a sweep, or parts of an array'),
+    directory: described(
+      optional(text),
+      'where it runs; here and below: only if it is asked for by its number',
+    ),
+    limit: described(schema.optional(or(number)), 'the time limit, in seconds'),
+    environment: described(optional(someOf(text)), 'with `--environment`: the names of its variables'),
+    host: described(optional(text), 'the machine; missing: this one; any: it moves while it waits'),
+  },
+  'A job of the user who asks, as in `gpu-owner jobs --json`.',
 );
+export interface Job extends Checked<typeof JOB> {}
 
 const INTRUDER_FIELDS = {
   uuid: described(text, "the GPU's"),
@@ -343,7 +341,7 @@ export const REPORT = record(
     ),
     skipped: described(id, 'lines and files of the ledger that make no sense'),
   },
-  'What `gpu-owner report --json` prints.',
+  'A report, as in `gpu-owner report --json`.',
 );
 export interface Report extends Checked<typeof REPORT> {}
 
@@ -379,4 +377,7 @@ export const SHAPES: Readonly<Record<string, Check>> = {
   Job: JOB,
   Intruder: INTRUDER,
   Snapshot: record(MACHINE, 'A machine at one moment.'),
+  BookingEntry: BOOKING_ENTRY,
+  Report: REPORT,
+  Sum: SUM,
 };

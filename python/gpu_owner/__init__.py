@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from .jobs import Job as Job
     from .jobs import submit as submit
     from .machine import GPUStatus as GPUStatus
-    from .machine import Lease as Lease
-    from .machine import Process as Process
     from .machine import status as status
     from .stand_ins.gpu_lock import lock_gpu as lock_gpu
     from .stand_ins.gpu_scheduler import GPUScheduler as GPUScheduler
@@ -76,11 +74,9 @@ __all__ = [
     "GPUUnavailableError",
     "InstallationError",
     "Job",
-    "Lease",
     "NoDriverError",
     "NoTaskError",
     "NvidiasmiError",
-    "Process",
     "PyCudaPlaceholder",
     "PytorchPlaceholder",
     "Task",
@@ -125,7 +121,7 @@ _MODULES = {
     "executor": "Executor",
     "gpus": "GPU",
     "jobs": "Job submit",
-    "machine": "GPUStatus Lease Process status",
+    "machine": "GPUStatus status",
     "stand_ins.gpu_lock": "lock_gpu",
     "stand_ins.gpu_scheduler": (
         "GPUScheduler cleanup_stale_locks find_free_gpus get_gpu_info get_gpu_memory_usage get_gpu_names "

@@ -14,9 +14,10 @@ from .messages import ERROR, error_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Union
+    from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
 
     from .criteria import Command, Selector, Size
+    from .records import Job as Record
 
     Path = Union[str, "os.PathLike[str]"]
     Jobs = Union[int, str, "Job", Iterable[Union[int, str, "Job"]]]
@@ -88,11 +89,12 @@ class Job:
         last = [] if lines is None else [f"--lines={operator.index(lines)}"]
         return output_of(self._words, ["logs", str(self.id), *last, *self._where]).decode("utf-8", "replace")
 
-    def info(self) -> Dict[str, Any]:
-        """The job's entry in `gpu-owner jobs --json`: state, exitCode, reason, gpus, command, submitted, started, ended and others."""
-        for one in read_json(self._words, ["jobs", "--all", "--json", *self._where]):
+    def info(self) -> Record:
+        """The job's entry in `gpu-owner jobs --json`."""
+        jobs: List[Record] = read_json(self._words, ["jobs", "--all", "--json", *self._where])
+        for one in jobs:
             if one["id"] == self.id:
-                return dict(one)
+                return one
         raise UsageError(f"you have no job {self.id} on this machine; `gpu-owner jobs --all` lists those that you have")
 
     @property

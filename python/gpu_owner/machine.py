@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, cast
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
 from .command import command_words, read_json
 from .criteria import criteria_among
@@ -12,59 +12,33 @@ if TYPE_CHECKING:
     from typing import Iterator, Mapping, Sequence, Tuple, Union
 
     from .criteria import Command, Selector, Size
+    from .records import GPU
+    from .records import GPUAttributes as _Attributes
 
     _MappingOfValues = Mapping[str, Any]
 else:  # Python 3.8 can\'t subscript it
     _MappingOfValues = collections.abc.Mapping
+    _Attributes = object
 
 _MIB = 1024**2
 
 
-class Process(NamedTuple):
-    """A process on a GPU. type: 'compute' or 'graphics'; used_bytes: None where the driver doesn't tell."""
-
-    pid: int
-    type: str
-    used_bytes: Optional[int]
-
-
-class Lease(NamedTuple):
-    """The holder of a GPU, as it described itself: for people, not for decisions.
-    since, until (when its time limit ends it), idle_ends (when it is ended as its GPUs do nothing, unless they are used by then): as
-    ISO 8601. preemptible: it gives way to requests that can't start otherwise.
-    Unknown is None."""
-
-    user: Optional[str]
-    uid: Optional[int]
-    pid: Optional[int]
-    host: Optional[str]
-    command: Optional[str]
-    since: Optional[str]
-    convention: Optional[str]
-    until: Optional[str] = None
-    preemptible: bool = False
-    idle_ends: Optional[str] = None
-
-
-class GPUStatus(int, _MappingOfValues):
+class GPUStatus(int, _MappingOfValues, _Attributes):
     """
-    A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's.
+    A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's; of a MIG instance, its GPU's.
 
-    instance: of a MIG instance, which of its GPU's it is; else None. Then `int` and `index` are those of the GPU.
-    state: 'free', 'leased', 'shared', 'busy' or 'unavailable'; reason: why it isn't free. shares: the parts of its memory that are
-    leased, as in `gpu-owner status --json`. suspect: what CUDA failed with there lately (code, name, since, seenBy), or None.
-    Memory is in bytes, power in watts.
-    Values that the driver can't tell are None. raw: the object of `gpu-owner status --json`.
+    raw: the object of `gpu-owner status --json`. The members are attributes, too: `powerWatts` is `gpu.power_watts`.
+    Values that the driver can't tell are None.
 
     As a mapping it is what GPU Scheduler tells: gpu["gpu_id"], and the other keys of `get_gpu_info`.
     """
 
-    def __new__(cls, raw: Dict[str, Any]) -> "GPUStatus":
+    def __new__(cls, raw: GPU) -> "GPUStatus":
         self = super().__new__(cls, raw["index"])
         self.raw = raw
         return self
 
-    raw: Dict[str, Any]
+    raw: GPU
 
     def __getnewargs__(self) -> Tuple[Any, ...]:
         return (self.raw,)
@@ -96,82 +70,24 @@ class GPUStatus(int, _MappingOfValues):
             "state": self.state,
         }
 
-    @property
-    def index(self) -> int:
-        return int(self)
-
-    @property
-    def instance(self) -> Optional[int]:
-        return cast(Optional[int], self.raw.get("instance"))
-
-    @property
-    def uuid(self) -> str:
-        return str(self.raw["uuid"])
-
-    @property
-    def name(self) -> Optional[str]:
-        return cast(Optional[str], self.raw["name"])
-
-    @property
-    def state(self) -> str:
-        return str(self.raw["state"])
-
-    @property
-    def reason(self) -> Optional[str]:
-        return cast(Optional[str], self.raw["reason"])
+    def __getattr__(self, name: str) -> Any:
+        key = "".join(part.capitalize() if i else part for i, part in enumerate(name.split("_")))
+        members: Any = {} if name == "raw" else self.raw
+        if key not in members:
+            raise AttributeError(f"a GPUStatus has no {name!r}")
+        return members[key]
 
     @property
     def memory_total(self) -> Optional[int]:
-        return cast(Optional[int], self.raw["memory"]["totalBytes"])
+        return self.raw["memory"]["totalBytes"]
 
     @property
     def memory_used(self) -> Optional[int]:
-        return cast(Optional[int], self.raw["memory"]["usedBytes"])
+        return self.raw["memory"]["usedBytes"]
 
     @property
     def memory_free(self) -> Optional[int]:
-        return cast(Optional[int], self.raw["memory"]["freeBytes"])
-
-    @property
-    def power_watts(self) -> Optional[float]:
-        return cast(Optional[float], self.raw["powerWatts"])
-
-    @property
-    def power_limit_watts(self) -> Optional[float]:
-        return cast(Optional[float], self.raw["powerLimitWatts"])
-
-    @property
-    def utilization_percent(self) -> Optional[float]:
-        return cast(Optional[float], self.raw["utilizationPercent"])
-
-    @property
-    def temperature_celsius(self) -> Optional[float]:
-        return cast(Optional[float], self.raw["temperatureCelsius"])
-
-    @property
-    def memory_repair_pending(self) -> Optional[bool]:
-        return cast(Optional[bool], self.raw.get("memoryRepairPending"))
-
-    @property
-    def processes(self) -> List[Process]:
-        return [Process(one["pid"], one["type"], one["usedBytes"]) for one in self.raw["processes"] or []]
-
-    @property
-    def lease(self) -> Optional[Lease]:
-        lease = self.raw["lease"]
-        if lease is None:
-            return None
-        named: Dict[str, Any] = {**lease, "idle_ends": lease.get("idleEnds")}
-        values: List[Any] = [named.get(field, Lease._field_defaults.get(field)) for field in Lease._fields]
-        return Lease(*values)
-
-    @property
-    def shares(self) -> List[Dict[str, Any]]:
-        return list(self.raw.get("shares", []))
-
-    @property
-    def suspect(self) -> Optional[Dict[str, Any]]:
-        return cast(Optional[Dict[str, Any]], self.raw.get("suspect"))
+        return self.raw["memory"]["freeBytes"]
 
     def __repr__(self) -> str:
         number = self.index if self.instance is None else f"{self.index}:{self.instance}"

@@ -1233,18 +1233,18 @@ class Looking(OnMachine):
     def test_status_tells_the_end_of_a_time_limit(self):
         job = self.start_words([str(COMMAND), "run", "--for", "1h", "--", "sh", "-c", "echo started; read _"])
         self.assertEqual(job.line(), "started")
-        lines = self.run_script("print([gpu.lease.preemptible for gpu in gpu_owner.status() if gpu.lease])")
+        lines = self.run_script("print([gpu.lease.get('preemptible', False) for gpu in gpu_owner.status() if gpu.lease])")
         self.assertEqual(lines, ["[False]"])
-        lines = self.run_script("print([gpu.lease.until[:2] for gpu in gpu_owner.status() if gpu.lease])")
+        lines = self.run_script("print([gpu.lease['until'][:2] for gpu in gpu_owner.status() if gpu.lease])")
         self.assertEqual(lines, ["['20']"])
         with self.occupied():
-            lines = self.run_script("print(sorted(gpu.lease.until is None for gpu in gpu_owner.status() if gpu.lease))")
+            lines = self.run_script("print(sorted('until' not in gpu.lease for gpu in gpu_owner.status() if gpu.lease))")
         self.assertEqual(lines, ["[False, True]"])
 
     def test_status_marks_a_preemptible_lease(self):
         job = self.start_words([str(COMMAND), "run", "--preemptible", "--", "sh", "-c", "echo started; read _"])
         self.assertEqual(job.line(), "started")
-        lines = self.run_script("print([gpu.lease.preemptible for gpu in gpu_owner.status() if gpu.lease])")
+        lines = self.run_script("print([gpu.lease.get('preemptible', False) for gpu in gpu_owner.status() if gpu.lease])")
         self.assertEqual(lines, ["[True]"])
 
     def test_an_instance_of_mig_can_be_claimed_and_excluded_itself(self):
@@ -1271,9 +1271,9 @@ class Looking(OnMachine):
                 gpus = gpu_owner.status()
                 print([(int(gpu), f"{gpu}", gpu.state) for gpu in gpus])
                 gpu = gpus[1]
-                print(gpu.lease.pid > 0, gpu.lease.command, gpu.reason.startswith("leased by"), gpus[0].lease)
+                print(gpu.lease["pid"] > 0, gpu.lease["command"], gpu.reason.startswith("leased by"), gpus[0].lease)
                 print(gpu.name, gpu.uuid.startswith("GPU-"), gpu.memory_total == gpu.memory_used + gpu.memory_free + gpu.raw["memory"]["reservedBytes"])
-                print([process.type for process in gpu.processes], gpu.temperature_celsius, gpu.power_limit_watts)
+                print([process["type"] for process in gpu.processes], gpu.temperature_celsius, gpu.power_limit_watts)
                 print(gpus[0].power_watts)  # a card without a sensor
                 print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus()], len(gpu_owner.find_free_gpus(memory_free_threshold_gb=20)))
                 print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus(min_free_memory="20GiB", devices=0)], gpu_owner.find_free_gpus(max_power=1))
