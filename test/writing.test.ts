@@ -1,9 +1,8 @@
-// The rules of style that a program can check: doc comments, names of limits, line length of pages, the form of help texts.
+// The rules of style that a program can check: names of limits, line length of pages, the form of help texts.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { type Sentence, sentencesInComments, sentencesInPage } from './support/comments.ts';
 import { root } from './support/machine.ts';
 
 const CODE =
@@ -40,72 +39,6 @@ function violations(kind: RegExp, isWrong: (lines: Line[]) => Line[]): string[] 
     .flatMap(([, lines]) => isWrong(lines))
     .map(({ path, number, text }) => `${path}:${number}: ${text.trim()}`);
 }
-
-/** A sentence without a noun at its beginning; a question may begin so. */
-const NAMELESS = /^(?:it|its|those|whoever|somebody|nobody|who|whose|what|of)\b(?!.*\?$)/i;
-const NOBODY = /\b(?:nobody|somebody|whoever)\b/i;
-
-function sentences(kind: RegExp, split: (path: string, text: string) => Sentence[]): string[] {
-  return [...files]
-    .filter(([path]) => kind.test(path))
-    .flatMap(([path, lines]) =>
-      split(path, lines.map(({ text }) => text).join('\n')).map(
-        ({ line, text }) => `${path}:${line}: ${text}`,
-      ),
-    );
-}
-
-test('sentences of comments and pages are found', () => {
-  const source = [
-    '/** Ends a job. It gets',
-    ' * SIGTERM first. @returns when it',
-    ' * - who waits',
-    ' */',
-    'const url = "http://a // of"; // what is left',
-    '  *generator() {}',
-    '// Who (e.g. root) waits? A job.',
-    '// Those.',
-  ].join('\n');
-  expect(sentencesInComments('a.ts', source)).toEqual([
-    { line: 1, text: 'Ends a job.' },
-    { line: 1, text: 'It gets SIGTERM first. @returns when it' },
-    { line: 3, text: 'who waits' },
-    { line: 5, text: 'what is left' },
-    { line: 7, text: 'Who (e.g. root) waits?' },
-    { line: 7, text: 'A job.' },
-    { line: 8, text: 'Those.' },
-  ]);
-  expect(sentencesInComments('a.py', '"""Claims.\n\nIts end."""\nx = 1  # of a job\n')).toEqual([
-    { line: 1, text: 'Claims.' },
-    { line: 3, text: 'Its end.' },
-    { line: 4, text: 'of a job' },
-  ]);
-  expect(sentencesInPage('# Of it\n\nOne. It is\none.\n- Who waits\n\n| it |\n')).toEqual([
-    { line: 3, text: 'One.' },
-    { line: 3, text: 'It is one.' },
-    { line: 5, text: 'Who waits' },
-  ]);
-});
-
-const withoutPath = (sentence: string) => sentence.replace(/^\S+ /, '');
-
-test('a sentence of a comment has a noun: none begins with it, those, who, what, of, nobody, somebody, whoever', () => {
-  const found = sentences(CODE, sentencesInComments).filter((each) => NAMELESS.test(withoutPath(each)));
-  expect(found).toEqual([]);
-});
-
-test('comments name who or what is meant: not nobody, somebody, whoever', () => {
-  const found = sentences(CODE, sentencesInComments).filter((each) => NOBODY.test(withoutPath(each)));
-  expect(found).toEqual([]);
-});
-
-test('a sentence of a page has a noun', () => {
-  const found = sentences(
-    /^(?!CHANGELOG)(?:python\/|docs\/.*|examples\/.*|native\/.*)?[\w-]+\.md$/,
-    (_, text) => sentencesInPage(text),
-  );
-  expect(found.filter((each) => NAMELESS.test(withoutPath(each)))).toEqual([]);
-});
 
 test('limits are named MAX_… and …_TIMEOUT_MS', () => {
   const name = /\b(?:MOST|LONGEST)(?:_[A-Z0-9_]+)?\b(?!`)|\b(?:[A-Z]+_)?PATIENCE\b(?!`)/;

@@ -63,7 +63,7 @@ ${commandLines(commands)}
 gpu-owner COMMAND --help explains each. Try it without a GPU:
   gpu-owner run --simulate 4 -n 2 -- env
 If you know safe_gpu, gpu_lock, GPU Scheduler or gpu_locks/experiment_manager:
-  gpu-owner docs migration`;
+  gpu-owner docs conventions`;
 }
 
 /** An option as it is typed, with its value: `-n, --gpus N`. */

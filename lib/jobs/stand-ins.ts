@@ -29,7 +29,7 @@ export function warnWithoutStandIns(words: readonly string[]): void {
   const name = ORIGINALS.exec((file === '-c' ? code : textOf(file)) ?? '')?.[1];
   if (name === undefined) return;
   warn(
-    `with ${option}, Python doesn't let this job replace ${name}: the program may take GPUs beside those of the job. Leave out ${option}, or import gpu_owner in its place (\`gpu-owner docs migration\`).`,
+    `with ${option}, Python doesn't let this job replace ${name}: the program may take GPUs beside those of the job. Leave out ${option}, or import gpu_owner in its place (\`gpu-owner docs conventions\`).`,
   );
 }
 

@@ -1,4 +1,4 @@
-// The tables of docs/migration.md about the distributed experiments, of which each line is run, and those of docs/results.md
+// The tables of docs/conventions.md about the distributed experiments, of which each line is run, and those of docs/results.md
 // about edited tables.
 import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Finished, launcher, Machine, python, root } from '../support/machine.ts';
 import { section } from '../support/pages.ts';
 
-const page = section('docs/migration.md', '## From the distributed experiments');
+const page = section('docs/conventions.md', '## From the distributed experiments');
 
 function rowsOf(head: string): string[][] {
   const table = page.slice(page.indexOf(head)).split('\n\n')[0] as string;

@@ -1,4 +1,4 @@
-// docs/migration.md has tables of what people wrote and what they write now. Each line of them is run, in each language. A comment
+// docs/conventions.md has tables of what people wrote and what they write now. Each line of them is run, in each language. A comment
 // at its end says what must come of it: `leases N`, GPUs that are held then; `length N` or `is JSON`, the value. In Python most lines
 // are what people wrote, and only the imports are new.
 import { spawnSync } from 'node:child_process';
@@ -16,8 +16,9 @@ interface Row {
 }
 
 // The part about experiments is run by test/docs/experiments.test.ts.
-const page = (texts.get('docs/migration.md') as string).replace(
-  section('docs/migration.md', '## From the distributed experiments'),
+const [before = ''] = (texts.get('docs/conventions.md') as string).split('\n## Beside gpu-owner\n');
+const page = before.replace(
+  section('docs/conventions.md', '## From the distributed experiments'),
   '',
 );
 const lines = page
@@ -26,13 +27,13 @@ const lines = page
 const isImport = (line: string) => line.startsWith('| `from ');
 const imports = lines.filter(isImport).map((line) => {
   const now = /^\| `from (?:safe_gpu|gpu_lock|gpu_scheduler) import .*` \| `(.*)` \|$/.exec(line)?.[1];
-  if (now === undefined) throw new Error(`docs/migration.md: this import can't be tested: ${line}`);
+  if (now === undefined) throw new Error(`docs/conventions.md: this import can't be tested: ${line}`);
   return now;
 });
 const isCommand = (line: string) => / <!-- prints .* --> \|$/.test(line);
 const commands = lines.filter(isCommand).map((line) => {
   const [, words, printed] = /^\| .*? \| `gpu-owner (.*)` <!-- prints (.*) --> \|$/.exec(line) ?? [];
-  if (words === undefined) throw new Error(`docs/migration.md: this command can't be tested: ${line}`);
+  if (words === undefined) throw new Error(`docs/conventions.md: this command can't be tested: ${line}`);
   return [words, printed] as const;
 });
 const rows = lines
@@ -41,7 +42,7 @@ const rows = lines
     const [, py = '', js = '', kind, expected = ''] =
       /^\|(?: .*? \|)? `([^|]*?)` \| `([^|]*?)` <!-- (leases|length|is) (.*) --> \|$/.exec(line) ?? [];
     if (kind === undefined)
-      throw new Error(`docs/migration.md: this line of a table can't be tested: ${line}`);
+      throw new Error(`docs/conventions.md: this line of a table can't be tested: ${line}`);
     const languages = { Python: py, 'Node.js': js };
     return { languages, kind: kind as Row['kind'], expected: JSON.parse(expected) };
   });
