@@ -17,10 +17,7 @@ interface Row {
 
 // The part about experiments is run by test/docs/experiments.test.ts.
 const [before = ''] = (texts.get('docs/conventions.md') as string).split('\n## Beside gpu-owner\n');
-const page = before.replace(
-  section('docs/conventions.md', '## From the distributed experiments'),
-  '',
-);
+const page = before.replace(section('docs/conventions.md', '## From the distributed experiments'), '');
 const lines = page
   .split('\n')
   .filter((line) => /^\| (?!-)/.test(line) && !/\| (Python \| Node\.js|now) \|$/.test(line));
