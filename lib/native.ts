@@ -26,6 +26,14 @@ export interface DriverDescription {
   instances: { uuid: string; name: string }[];
 }
 
+/** How the GPUs are connected, as the driver tells it. -1: unknown. */
+export interface DriverTopology {
+  /** Per GPU: ranges of the processors and NUMA nodes near it (first, last, first, last, …), and its NVLinks. */
+  places: { cpus: number[]; nodes: number[]; active: number; inactive: number }[];
+  /** For each pair (0, 1), (0, 2), …, (1, 2), …: NVML's level, active NVLinks, and 1 where these lead to switches. */
+  links: number[];
+}
+
 /** A driver library as it was loaded. */
 interface LoadedLibrary {
   /** The file, '' where there is none. */
@@ -93,6 +101,8 @@ interface Native {
   driverSnapshotAsync(done: () => void, asked?: readonly number[]): void;
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
+  /** undefined: it doesn't answer. Blocks. */
+  driverTopology(): DriverTopology | undefined;
   driverCodeText(code: number): string;
   /** Snapshots have the energy counters from now on, of all GPUs or of those that are asked for by index. */
   driverReadEnergy(ofAll: boolean): void;

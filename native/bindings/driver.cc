@@ -414,6 +414,49 @@ Napi::Value describe_driver(const Napi::CallbackInfo& info) {
   return array;
 }
 
+Napi::Array ranges(Napi::Env env, const std::vector<uint32_t>& numbers) {
+  auto array = Napi::Array::New(env);
+  for (size_t i = 0; i < numbers.size(); i++) {
+    if (i == 0 || numbers[i] != numbers[i - 1] + 1) array.Set(array.Length(), numbers[i]);
+    if (i + 1 == numbers.size() || numbers[i + 1] != numbers[i] + 1) array.Set(array.Length(), numbers[i]);
+  }
+  return array;
+}
+
+// driverTopology() -> undefined where the driver doesn't answer, else { places: [{ cpus, nodes, active, inactive }],
+// links: [level, NVLinks, 1 by a switch, for each pair (0, 1), (0, 2), …, (1, 2), …] }. Processors and nodes are
+// ranges: first, last, first, last, … -1: unknown.
+Napi::Value topology(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  Driver& driver = Driver::instance();
+  const DriverLock lock = lock_on_main_thread(driver.mutex());
+  nvml::Topology found;
+  const bool answered = lock.owns_lock() && driver.read_topology(found, true);
+  prepare_for_late_end();
+  if (!answered) return env.Undefined();
+  auto places = Napi::Array::New(env);
+  auto links = Napi::Array::New(env);
+  for (uint32_t i = 0; i < found.places.size(); i++) {
+    const nvml::Topology::Place& place = found.places[i];
+    auto object = Napi::Object::New(env);
+    object.Set("cpus", ranges(env, place.cpus));
+    object.Set("nodes", ranges(env, place.nodes));
+    object.Set("active", place.active_links);
+    object.Set("inactive", place.inactive_links);
+    places.Set(i, object);
+    for (size_t j = i + 1; j < found.places.size(); j++) {
+      const nvml::Connection& connection = found.between(i, j);
+      for (const int32_t number : {connection.level, connection.nvlinks, int32_t{connection.by_switch}}) {
+        links.Set(links.Length(), number);
+      }
+    }
+  }
+  auto result = Napi::Object::New(env);
+  result.Set("places", places);
+  result.Set("links", links);
+  return result;
+}
+
 // driverReadEnergy(ofAll): snapshots have the energy counters from now on, of all GPUs or of those that are asked for
 // by index
 void read_energy(const Napi::CallbackInfo& info) {
@@ -476,6 +519,7 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverSnapshotAsync", Napi::Function::New<snapshot_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));
   exports.Set("driverDescribe", Napi::Function::New<describe_driver>(env));
+  exports.Set("driverTopology", Napi::Function::New<topology>(env));
   exports.Set("driverReadEnergy", Napi::Function::New<read_energy>(env));
   exports.Set("driverReadProcessUse", Napi::Function::New<read_process_use>(env));
   exports.Set("driverEnergy", Napi::Function::New<energy>(env));

@@ -85,6 +85,9 @@ struct UtilizationSample {
 };
 constexpr int kUtilizationSamples = 1;
 
+// nvmlGpuP2PCapsIndex_t and nvmlGpuP2PStatus_t.
+constexpr int kP2pNvlink = 2, kP2pOk = 0;
+
 constexpr size_t kStringSize = 96;  // for UUIDs and names
 
 static_assert(sizeof(MemoryV1) == 24 && sizeof(MemoryV2) == 40 && kMemoryV2Version == 0x02000028);

@@ -71,6 +71,8 @@ class Gpu {
   void read(const Library& library, Sample& sample, bool is_chosen = false);
 
   uint32_t index() const { return index_; }
+  // null before it is attached.
+  Device handle() const { return handle_; }
   const std::string& uuid() const { return uuid_; }
   const std::string& name() const { return name_; }
   const std::string& pci_bus_id() const { return pci_bus_id_; }

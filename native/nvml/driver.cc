@@ -125,6 +125,18 @@ struct Driver::SnapshotJob : Driver::Job {
   }
 };
 
+// Asks how the GPUs are connected.
+struct Driver::TopologyJob : Driver::Job {
+  TopologyJob(const Library& library, std::vector<Device> devices)
+      : Job(1), library(library), devices(std::move(devices)) {}
+
+  const Library& library;
+  const std::vector<Device> devices;
+  Topology topology;
+
+  void take(uint32_t) override { topology = nvml::read_topology(library, devices); }
+};
+
 // The thread that makes most calls. A stuck thread is replaced.
 struct Driver::Worker {
   std::atomic<uint32_t> posted{0};  // changes when there is something new
@@ -313,7 +325,25 @@ bool Driver::has_call_out() {
   for (uint32_t i = 0; i < stuck_.size(); i++) {
     if (is_stuck(i)) return true;
   }
-  return (unfinished_ != nullptr && !unfinished_->is_over()) || (starting_ != nullptr && !starting_->is_over());
+  return (unfinished_ != nullptr && !unfinished_->is_over()) || (starting_ != nullptr && !starting_->is_over()) ||
+         (asking_ != nullptr && !asking_->is_over());
+}
+
+bool Driver::read_topology(Topology& topology, bool on_main_thread) {
+  if (asking_ != nullptr && !asking_->is_over()) return false;
+  std::vector<Device> devices;
+  for (uint32_t i = 0; i < gpus_.size(); i++) devices.push_back(is_stuck(i) ? nullptr : gpus_[i]->handle());
+  asking_ = std::make_shared<TopologyJob>(library_, std::move(devices));
+  if (hand_to_worker(asking_) != 0) asking_->withdraw();
+  const Wait outcome = wait_for(asking_, on_main_thread, kTimeout);
+  if (outcome == Wait::stalled) {
+    asking_->withdraw();
+    leave_worker();
+  }
+  if (outcome != Wait::done || asking_->withdrawn) return false;
+  topology = std::move(asking_->topology);
+  asking_ = nullptr;
+  return true;
 }
 
 bool Driver::is_stuck(uint32_t gpu) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nvml/device.h"
+#include "nvml/topology.h"
 #include "process/fair_mutex.h"
 
 namespace gpu_owner::nvml {
@@ -34,6 +35,10 @@ class Driver {
   // responding and left alone until its call returns. False when a handled signal ended the wait (main thread only).
   bool take_snapshot(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
+  // How the GPUs are connected that a snapshot has seen. False: the driver doesn't answer, or a handled signal ended
+  // the wait (main thread only).
+  bool read_topology(Topology& topology, bool on_main_thread);
+
   // Whether an abandoned call hasn't returned. If it is stuck in the kernel, this process can neither end nor become
   // another program, and what it has open stays open.
   bool has_call_out();
@@ -54,6 +59,7 @@ class Driver {
   struct Job;
   struct StartJob;
   struct SnapshotJob;
+  struct TopologyJob;
   struct Worker;
   enum class Wait { done, stalled, interrupted };
 
@@ -86,6 +92,7 @@ class Driver {
   uint32_t described_ = 0;
   std::shared_ptr<StartJob> starting_;       // nvmlInit under way
   std::shared_ptr<SnapshotJob> unfinished_;  // left behind by a wait that ended early
+  std::shared_ptr<TopologyJob> asking_;      // the last question about connections, if it wasn't answered in time
 };
 
 }  // namespace gpu_owner::nvml

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 #include "dl/search.h"
 
@@ -28,6 +29,17 @@ Code read_string(Function function, Device device, std::string& text) {
   const Code code = call(function, device, buffer, static_cast<uint32_t>(sizeof buffer));
   if (code == SUCCESS) text.assign(buffer, strnlen(buffer, sizeof buffer));
   return code;
+}
+
+constexpr uint32_t kBits = sizeof(unsigned long) * 8;
+constexpr uint32_t kMaxCpus = 4096, kMaxNodes = 1024;
+
+std::vector<uint32_t> numbers_in(const unsigned long* words, size_t count) {
+  std::vector<uint32_t> numbers;
+  for (uint32_t i = 0; i < count * kBits; i++) {
+    if ((words[i / kBits] >> i % kBits & 1) != 0) numbers.push_back(i);
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -73,6 +85,13 @@ bool Library::load(const std::string& path) {
   resolve(gpu_instance_, "nvmlDeviceGetGpuInstanceId");
   resolve(compute_instance_, "nvmlDeviceGetComputeInstanceId");
   resolve(driver_version_, "nvmlSystemGetDriverVersion");
+  resolve(topology_level_, "nvmlDeviceGetTopologyCommonAncestor");
+  resolve(p2p_status_, "nvmlDeviceGetP2PStatus");
+  resolve(nvlink_state_, "nvmlDeviceGetNvLinkState");
+  resolve(nvlink_remote_, "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo");
+  resolve(nvlink_remote_type_, "nvmlDeviceGetNvLinkRemoteDeviceType");
+  resolve(cpu_affinity_, "nvmlDeviceGetCpuAffinity");
+  resolve(memory_affinity_, "nvmlDeviceGetMemoryAffinity");
   const size_t sizes[] = {kProcessSizeV2, kProcessSizeV2, kProcessSizeV1};
   const char* const suffixes[] = {"_v3", "_v2", ""};
   for (int i = 0; i < 3; i++) {
@@ -119,6 +138,57 @@ Code Library::pci_bus_id(Device device, std::string& text) const {
   PciInfo info = {};
   const Code code = call(pci_, device, &info);
   if (code == SUCCESS) text.assign(info.bus_id, strnlen(info.bus_id, sizeof info.bus_id));
+  return code;
+}
+
+Code Library::pci_address(Device device, PciAddress& address) const {
+  PciInfo info = {};
+  const Code code = call(pci_, device, &info);
+  if (code == SUCCESS) address = {info.domain, info.bus, info.device};
+  return code;
+}
+
+Code Library::topology_level(Device first, Device second, int32_t& level) const {
+  return call(topology_level_, first, second, &level);
+}
+
+Code Library::nvlink_peers(Device first, Device second, bool& usable) const {
+  int status = 0;
+  const Code code = call(p2p_status_, first, second, kP2pNvlink, &status);
+  usable = status == kP2pOk;
+  return code;
+}
+
+Code Library::nvlink_state(Device device, uint32_t link, bool& active) const {
+  uint32_t state = 0;
+  const Code code = call(nvlink_state_, device, link, &state);
+  active = state != 0;
+  return code;
+}
+
+Code Library::nvlink_remote_address(Device device, uint32_t link, PciAddress& address) const {
+  PciInfo info = {};
+  const Code code = call(nvlink_remote_, device, link, &info);
+  if (code == SUCCESS) address = {info.domain, info.bus, info.device};
+  return code;
+}
+
+Code Library::nvlink_remote_type(Device device, uint32_t link, uint32_t& type) const {
+  return call(nvlink_remote_type_, device, link, &type);
+}
+
+Code Library::near_cpus(Device device, std::vector<uint32_t>& numbers) const {
+  unsigned long words[kMaxCpus / kBits] = {};
+  const Code code = call(cpu_affinity_, device, static_cast<uint32_t>(std::size(words)), words);
+  if (code == SUCCESS) numbers = numbers_in(words, std::size(words));
+  return code;
+}
+
+Code Library::near_nodes(Device device, std::vector<uint32_t>& numbers) const {
+  constexpr uint32_t kScopeNode = 0;
+  unsigned long words[kMaxNodes / kBits] = {};
+  const Code code = call(memory_affinity_, device, static_cast<uint32_t>(std::size(words)), words, kScopeNode);
+  if (code == SUCCESS) numbers = numbers_in(words, std::size(words));
   return code;
 }
 

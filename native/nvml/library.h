@@ -14,6 +14,13 @@ struct Memory {
   double total = NAN, used = NAN, free = NAN, reserved = NAN;  // bytes; NaN = not known
 };
 
+struct PciAddress {
+  uint32_t domain = 0, bus = 0, device = 0;
+  bool operator==(const PciAddress& other) const {
+    return domain == other.domain && bus == other.bus && device == other.device;
+  }
+};
+
 class Library {
  public:
   // Loads the library: `path` alone if not empty, else the usual places. False: see attempts() and missing().
@@ -65,6 +72,19 @@ class Library {
   // Samples since then, in microseconds since 1970. NOT_FOUND: no process has computed since.
   Code process_utilization(Device device, uint64_t since, std::vector<ProcessUtilization>& list) const;
   Code driver_version(std::string& text) const;
+  Code pci_address(Device device, PciAddress& address) const;
+  // How far two GPUs are from each other on PCIe: nvmlGpuTopologyLevel_t.
+  Code topology_level(Device first, Device second, int32_t& level) const;
+  // Whether two GPUs can use NVLink between them.
+  Code nvlink_peers(Device first, Device second, bool& usable) const;
+  // Links are numbered from 0. INVALID_ARGUMENT or NOT_SUPPORTED: the GPU has no such link.
+  Code nvlink_state(Device device, uint32_t link, bool& active) const;
+  Code nvlink_remote_address(Device device, uint32_t link, PciAddress& address) const;
+  // nvmlIntNvLinkDeviceType_t; since R460.
+  Code nvlink_remote_type(Device device, uint32_t link, uint32_t& type) const;
+  // The processors near a GPU, and the NUMA nodes, ascending.
+  Code near_cpus(Device device, std::vector<uint32_t>& numbers) const;
+  Code near_nodes(Device device, std::vector<uint32_t>& numbers) const;
 
  private:
   template <typename... Arguments>
@@ -102,6 +122,12 @@ class Library {
   Call<Device, uint32_t*> mig_max_count_ = nullptr, gpu_instance_ = nullptr, compute_instance_ = nullptr;
   Call<Device, uint32_t, Device*> mig_handle_ = nullptr;
   Call<char*, uint32_t> driver_version_ = nullptr;
+  Call<Device, Device, int32_t*> topology_level_ = nullptr;
+  Call<Device, Device, int, int*> p2p_status_ = nullptr;
+  Call<Device, uint32_t, uint32_t*> nvlink_state_ = nullptr, nvlink_remote_type_ = nullptr;
+  Call<Device, uint32_t, PciInfo*> nvlink_remote_ = nullptr;
+  Call<Device, uint32_t, unsigned long*> cpu_affinity_ = nullptr;
+  Call<Device, uint32_t, unsigned long*, uint32_t> memory_affinity_ = nullptr;
   ProcessCall compute_[3] = {}, graphics_[3] = {}, mps_[3] = {};  // newest first
 };
 
