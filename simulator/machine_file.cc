@@ -131,14 +131,14 @@ constexpr Figure kFigures[] = {
     {"sm-clock", &Model::sm_mhz, 1000, 100000, "MHz"},
     {"memory-clock", &Model::memory_mhz, 1000, 100000, "MHz"},
     {"fans", &Model::fans, 1000, 8, ""},
-    {"nvlinks", &Model::nvlinks, 1000, 18, ""},
+    {"nvlinks", &Model::nvlinks, 1000, kMaxNvlinks, ""},
     {"pcie-generation", &Model::pcie_generation, 1000, 9, ""},
     {"pcie-width", &Model::pcie_width, 1000, 32, ""},
 };
-constexpr const char* kMachineKeys[] = {"driver", "nvml", "cuda", "persistence"};
-constexpr const char* kGpuKeys[] = {"name",     "count",        "bus",         "numa",    "uuid",
-                                    "memory",   "reserved",     "used",        "display", "graphics",
-                                    "instance", "compute-mode", "unsupported", "mig"};
+constexpr const char* kMachineKeys[] = {"driver", "nvml", "cuda", "persistence", "bridge"};
+constexpr const char* kGpuKeys[] = {"name",     "count",    "bus",          "numa",        "switch",
+                                    "uuid",     "memory",   "reserved",     "used",        "display",
+                                    "graphics", "instance", "compute-mode", "unsupported", "mig"};
 
 constexpr size_t kAllGpuKeys = std::size(kGpuKeys) + std::size(kFigures);
 static_assert(kAllGpuKeys <= 64, "a bit for every key");
@@ -161,7 +161,7 @@ class Parser {
       if (!parse_line(text, last)) return false;
       text = newline ? newline + 1 : end;
     }
-    if (!finish_gpu()) return false;
+    if (!finish_gpu() || !finish_bridges()) return false;
     if (out_->gpu_count == 0) return fail("no GPU; add a line `[gpu]`, and `name = NVIDIA H200` below it");
     if (!has_nvml_) {
       FileTexts& own = out_->texts;
@@ -179,7 +179,7 @@ class Parser {
     Model model;
     char name[64];
     Gpu gpu;
-    bool has_memory, is_known, has_bus, has_used, has_instances;
+    bool has_memory, is_known, has_bus, has_switch, has_used, has_instances;
     bool has_instance_uuid[kUnits - 1], has_instance_memory[kUnits - 1];
     char profiles[kUnits - 1][16];
     char graphics[kMaxGraphics][64];
@@ -247,11 +247,12 @@ class Parser {
     return *out || strcmp(value, "off") == 0 || expected(key, value, "on or off");
   }
 
-  bool set_machine(const char* key, const char* value) {
+  bool set_machine(const char* key, char* value) {
     size_t number = 0;
     while (number < std::size(kMachineKeys) && strcmp(key, kMachineKeys[number]) != 0) ++number;
     if (number == std::size(kMachineKeys))
-      return fail("no key %.40s before the first [gpu]; there are driver, nvml, cuda and persistence", key);
+      return fail("no key %.40s before the first [gpu]; there are driver, nvml, cuda, persistence and bridge", key);
+    if (strcmp(key, "bridge") == 0) return add_bridge_line(value);
     if (!take_once(key, number)) return false;
     FileTexts& own = out_->texts;
     if (strcmp(key, "persistence") == 0) return read_switch(key, value, &out_->persistence);
@@ -279,6 +280,44 @@ class Parser {
                     : major < 510                ? Symbols::old
                     : major == 535 && minor < 98 ? Symbols::early_r535
                                                  : Symbols::current;
+    return true;
+  }
+
+  // "0-2 4": four NVLinks between GPUs 0 and 2; "0-2 4 down" if they have failed.
+  bool add_bridge_line(char* value) {
+    const char* what = "GPU-GPU LINKS [down], as in 0-2 4";
+    char shown[64];
+    if (!copy(shown, value)) return expected("bridge", "...", what);
+    if (out_->bridge_count == kMaxBridges) return fail("more than %u lines `bridge`; remove one", kMaxBridges);
+    Bridge& bridge = out_->bridges[out_->bridge_count];
+    char* ends = take_word(&value);
+    char* dash = strchr(ends, '-');
+    if (!dash) return expected("bridge", shown, what);
+    *dash = 0;
+    const char* links = take_word(&value);
+    const char* state = take_word(&value);
+    bridge.is_down = strcmp(state, "down") == 0;
+    if (!read_count(ends, kMaxGpus - 1, &bridge.first) || !read_count(dash + 1, kMaxGpus - 1, &bridge.second) ||
+        bridge.first == bridge.second || !read_count(links, kMaxNvlinks, &bridge.links) || bridge.links == 0 ||
+        (*state && !bridge.is_down) || *value)
+      return expected("bridge", shown, what);
+    ++out_->bridge_count;
+    return true;
+  }
+
+  // Where there are bridges, a GPU has the NVLinks that they give it.
+  bool finish_bridges() {
+    if (out_->bridge_count == 0) return true;
+    for (Model& model : out_->texts.models) model.nvlinks = 0;
+    for (uint32_t i = 0; i < out_->bridge_count; ++i) {
+      const Bridge& bridge = out_->bridges[i];
+      for (const uint32_t gpu : {bridge.first, bridge.second}) {
+        if (gpu >= out_->gpu_count) return fail("bridge: there is no GPU %u; correct its number", gpu);
+        Model& model = out_->texts.models[gpu];
+        model.nvlinks += bridge.links;
+        if (model.nvlinks > kMaxNvlinks) return fail("bridge: GPU %u has more than %u NVLinks", gpu, kMaxNvlinks);
+      }
+    }
     return true;
   }
 
@@ -382,6 +421,10 @@ class Parser {
       return (read_count(value, kMaxGpus, &section_.count) && section_.count > 0) ||
              expected(key, value, "how many such GPUs there are, 1 to 64");
     if (is("numa")) return read_count(value, 63, &gpu.numa_node) || expected(key, value, "a NUMA node, 0 to 63");
+    if (is("switch")) {
+      section_.has_switch = true;
+      return read_count(value, 63, &gpu.pcie_switch) || expected(key, value, "a PCIe switch, 0 to 63");
+    }
     if (is("uuid"))
       return ((is_uuid(value, "GPU-") || is_uuid(value, "")) && copy(gpu.uuid, value)) ||
              expected(key, value, "GPU-00000000-0000-4000-8000-000000000000 with digits of its own");
@@ -534,6 +577,7 @@ class Parser {
     gpu.domain = domain;
     gpu.slot = slot;
     gpu.numa_node = wanted.numa_node;
+    if (section.has_switch) gpu.pcie_switch = wanted.pcie_switch;
     if (section.has_used) gpu.base_used = wanted.base_used;
     gpu.display = wanted.display;
     gpu.mig = wanted.mig;

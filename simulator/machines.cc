@@ -55,6 +55,11 @@ constexpr Model kA100Pcie = {
     210, 1335, 1410, 1512, 1512, 1290, 0,
     4, 16, 0,
     {"1g.10gb", "2g.20gb", "3g.40gb"}};
+constexpr Model bridged(Model model, uint32_t nvlinks) {
+  model.nvlinks = nvlinks;
+  return model;
+}
+constexpr Model kA100Bridged = bridged(kA100Pcie, 12);
 constexpr Model kRtx4090 = {
     "NVIDIA GeForce RTX 4090", Brand::geforce,
     89, 128, 800, 0x268410de,
@@ -202,7 +207,7 @@ bool describe_plain(const char* name, MachineDescription* machine) {
   for (uint32_t i = 0; i < count; ++i) {
     Gpu& gpu = add_gpu(machine, kSimulated, i + 1);
     gpu.base_used = 0;
-    gpu.numa_node = i < (count + 1) / 2 ? 0 : 1;
+    gpu.pcie_switch = 0;  // all alike
     snprintf(gpu.uuid, sizeof gpu.uuid, "GPU-00000000-0000-4000-8000-%012x", i);
   }
   return true;
@@ -220,6 +225,10 @@ bool describe_named(const char* name, MachineDescription* machine) {
     add_server(machine, kA100, 4);
     machine->gpus[0].mig = machine->gpus[1].mig = true;
     add_instances(machine, 1, Layout::sevenths);
+  } else if (is("a100x4-bridges")) {
+    for (uint32_t i = 0; i < 4; ++i) add_gpu(machine, kA100Bridged, kServerBuses[i]);
+    for (uint32_t i = 0; i < 2; ++i)
+      machine->bridges[machine->bridge_count++] = {i, i + 2, kA100Bridged.nvlinks, false};
   } else if (is("rtx4090x2-display")) {
     add_desktop(add_gpu(machine, kRtx4090, 0x01), 182, 64, "/usr/lib/firefox/firefox", 211);
     Gpu& second = add_gpu(machine, kRtx4090, 0x41);
@@ -280,6 +289,7 @@ Gpu& add_gpu(MachineDescription* machine, const Model& model, uint32_t bus) {
   Gpu& gpu = machine->gpus[index];
   gpu.model = &model;
   gpu.bus = bus;
+  gpu.pcie_switch = index / 2;
   gpu.base_used = 4 * kMiB;
   make_uuid(gpu.uuid, "GPU", hash_of(machine->name) + index);
   // Jetsons have UUIDs without a prefix. Their driver is nvgpu, which the GPU's name tells.
@@ -295,6 +305,7 @@ const NamedMachine kNamedMachines[] = {
     {"h200x8", "eight H200, two NUMA nodes"},
     {"h200x16", "sixteen H200, two NUMA nodes"},
     {"a100x4-mig", "four A100; 0 and 1 with MIG on (four and seven instances), 2 and 3 whole"},
+    {"a100x4-bridges", "four A100; NVLink bridges join 0 with 2, and 1 with 3"},
     {"rtx4090x2-display", "two RTX 4090; 0 drives the desktop, Xorg has opened both"},
     {"workstation", "one RTX A4000 that drives the desktop"},
     {"mixed", "a T400, an RTX 4090 and an A100: CUDA's order (fastest first) is not PCI's"},
@@ -311,6 +322,21 @@ const Architecture& architecture_of(const Model& model) {
   for (const Architecture& each : kArchitectures)
     if (each.compute_capability <= model.compute_capability) found = &each;
   return *found;
+}
+
+NvLink nvlink_of(const MachineDescription& machine, uint32_t gpu, uint32_t link) {
+  const uint32_t gpus = machine.gpu_count;
+  if (machine.bridge_count == 0) {
+    if (gpus >= 8) return {true, true, 0};
+    return {true, false, (gpu + 1 + link % (gpus > 1 ? gpus - 1 : 1)) % gpus};
+  }
+  for (uint32_t i = 0; i < machine.bridge_count; ++i) {
+    const Bridge& bridge = machine.bridges[i];
+    if (bridge.first != gpu && bridge.second != gpu) continue;
+    if (link < bridge.links) return {!bridge.is_down, false, bridge.first == gpu ? bridge.second : bridge.first};
+    link -= bridge.links;
+  }
+  return {false, false, gpu};
 }
 
 const Model* find_model(const char* name) {

@@ -82,7 +82,8 @@ struct Gpu {
   char uuid[48];
   uint32_t domain, bus, slot;  // on the PCI bus
   uint32_t numa_node;
-  uint64_t base_used;  // in use on an idle GPU
+  uint32_t pcie_switch;  // GPUs of one node with the same number are behind one PCIe switch
+  uint64_t base_used;    // in use on an idle GPU
   bool display;
   bool mig;
   MigInstance instances[kUnits - 1];  // as they are when MIG is on; unit = index here + 1
@@ -98,6 +99,15 @@ struct Gpu {
     return in_domain == domain && on_bus == bus && in_slot == slot;
   }
 };
+
+// NVLinks that join two GPUs directly.
+struct Bridge {
+  uint32_t first, second;
+  uint32_t links;
+  bool is_down;
+};
+constexpr uint32_t kMaxBridges = 128;
+constexpr uint32_t kMaxNvlinks = 18;  // of a GPU
 
 // Room for the words of a machine file.
 struct FileTexts {
@@ -123,11 +133,22 @@ struct MachineDescription {
   bool persistence;
   uint32_t gpu_count;
   Gpu gpus[kMaxGpus];
+  // Without any, the NVLinks of eight GPUs and more lead to switches; those of fewer lead to all others in turn.
+  uint32_t bridge_count;
+  Bridge bridges[kMaxBridges];
   FileTexts texts;
 
   // The driver's major version.
   long release() const { return strtol(driver_version, nullptr, 10); }
 };
+
+// One of a GPU's NVLinks; `link` is smaller than their number.
+struct NvLink {
+  bool is_active;
+  bool to_switch;
+  uint32_t gpu;  // at the other end, if that isn't a switch
+};
+NvLink nvlink_of(const MachineDescription& machine, uint32_t gpu, uint32_t link);
 
 struct NamedMachine {
   const char* name;

@@ -45,12 +45,23 @@ namespace {
 
 constexpr unsigned kGpu = 0, kSwitch = 2;  // the device at the other end
 
+NvLink link_of(const Question& q, unsigned link) { return nvlink_of(q.machine->description, q.device.gpu, link); }
+
+bool are_linked(const Question& a, const Question& b) {
+  if (!a.model().nvlinks || !b.model().nvlinks) return false;
+  for (uint32_t link = 0; link < a.model().nvlinks; ++link) {
+    const NvLink found = link_of(a, link);
+    if (found.is_active && (found.to_switch || found.gpu == b.device.gpu)) return true;
+  }
+  return false;
+}
+
 nvmlReturn_t ask_nvlink(Question* question, nvmlDevice_t handle, unsigned link, const void* out,
                         Symbols since = Symbols::oldest) {
   const nvmlReturn_t result = question->ask_gpu(handle, Call::nvlink, out, since);
   if (result != NVML_SUCCESS) return result;
-  if (question->model().nvlinks == 0) return NVML_ERROR_NOT_SUPPORTED;
-  return link < question->model().nvlinks ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
+  if (link >= kMaxNvlinks) return NVML_ERROR_INVALID_ARGUMENT;
+  return link < question->model().nvlinks ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 template <typename Number, typename Know>
@@ -62,13 +73,10 @@ nvmlReturn_t answer_of_nvlink(nvmlDevice_t handle, unsigned link, Number* out, K
   return result;
 }
 
-// Eight GPUs and more are joined by switches, fewer directly.
-unsigned remote_type(const Question& q) { return q.machine->gpu_count >= 8 ? kSwitch : kGpu; }
-
 }  // namespace
 
 NVML_EXPORT nvmlDeviceGetNvLinkState(nvmlDevice_t handle, unsigned link, int* out) {
-  return answer_of_nvlink(handle, link, out, [](const Question&) { return 1; });
+  return answer_of_nvlink(handle, link, out, [&](const Question& q) { return link_of(q, link).is_active ? 1 : 0; });
 }
 NVML_EXPORT nvmlDeviceGetNvLinkVersion(nvmlDevice_t handle, unsigned link, unsigned* out) {
   return answer_of_nvlink(handle, link, out,
@@ -78,6 +86,7 @@ NVML_EXPORT nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t handle, unsigned link, 
   return answer_of_nvlink(handle, link, out, [](const Question&) { return 0ull; });
 }
 NVML_EXPORT nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t handle, unsigned link, unsigned* out) {
+  const auto remote_type = [&](const Question& q) { return link_of(q, link).to_switch ? kSwitch : kGpu; };
   return answer_of_nvlink(handle, link, out, remote_type, Symbols::old);
 }
 // All but that of a bridge between two cards.
@@ -91,12 +100,11 @@ NVML_EXPORT nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t handle, unsigned li
   Question question;
   const nvmlReturn_t result = ask_nvlink(&question, handle, link, out);
   if (result != NVML_SUCCESS) return result;
-  const uint32_t gpus = question.machine->gpu_count;
-  if (remote_type(question) == kGpu)
-    return nvmlDeviceGetPciInfo_v3(handle_of((question.device.gpu + 1 + link % (gpus > 1 ? gpus - 1 : 1)) % gpus, 0),
-                                   out);
+  const NvLink found = link_of(question, link);
+  if (!found.is_active) return NVML_ERROR_NOT_SUPPORTED;
+  if (!found.to_switch) return nvmlDeviceGetPciInfo_v3(handle_of(found.gpu, 0), out);
   memset(out, 0, sizeof *out);
-  out->bus = 5 + link % 4;
+  out->bus = 0xf5 + link % 4;  // beyond those of GPUs
   out->pciDeviceId = 0x22a310de;
   snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", out->bus & 0xff);
   snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", out->bus & 0xff);
@@ -113,7 +121,7 @@ NVML_EXPORT nvmlDeviceGetP2PStatus(nvmlDevice_t first, nvmlDevice_t second, unsi
   nvmlReturn_t result = a.ask_gpu(first, Call::nvlink, out);
   if (result == NVML_SUCCESS) result = b.ask_gpu(second, Call::nvlink, out);
   if (result != NVML_SUCCESS) return result;
-  const bool linked = a.model().nvlinks && b.model().nvlinks;
+  const bool linked = are_linked(a, b);
   const bool display = a.model().brand == Brand::geforce || b.model().brand == Brand::geforce;
   *out = linked || (capability != 2 && !display) ? 0 : 5;
   return NVML_SUCCESS;

@@ -67,12 +67,12 @@ NVML_EXPORT nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, nvmlPciInfoExt_v1_t* ou
 
 namespace {
 
-// The same GPU 0, one switch 20, one NUMA node 40, across 50.
+// The same GPU 0, one switch 10, one NUMA node 40, across 50.
 unsigned level_of(const Machine& machine, uint32_t first, uint32_t second) {
   const Gpu* gpus = machine.description.gpus;
   if (first == second) return 0;
   if (gpus[first].numa_node != gpus[second].numa_node) return 50;
-  return first / 2 == second / 2 ? 20 : 40;
+  return gpus[first].pcie_switch == gpus[second].pcie_switch ? 10 : 40;
 }
 
 // The processors of this computer, shared out among the nodes in order.

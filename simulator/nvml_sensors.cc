@@ -198,8 +198,16 @@ constexpr Field kFields[] = {
     {143, 1, Call::ecc, remapped_rows},
     {144, 1, Call::ecc, remapped_rows},
     {145, 1, Call::ecc, remapped_rows},
+    {147, 1, Call::nvlink,  // NVLinks that lead to switches
+     [](const Question& q, unsigned) {
+       const bool to_switch = q.model().nvlinks && nvlink_of(q.machine->description, q.device.gpu, 0).to_switch;
+       return to_switch ? Known(q.model().nvlinks) : std::nullopt;
+     }},
     {164, 1, Call::nvlink, [](const Question& q, unsigned link) { return of_link(q, link, link_speed(q)); }},
-    {165, 1, Call::nvlink, [](const Question& q, unsigned link) { return of_link(q, link, 1); }},  // the link is active
+    {165, 1, Call::nvlink,  // whether the link is active
+     [](const Question& q, unsigned link) {
+       return of_link(q, link, nvlink_of(q.machine->description, q.device.gpu, link).is_active);
+     }},
     {166, 1, Call::nvlink,
      [](const Question& q, unsigned link) { return of_link(q, link, architecture_of(q.model()).nvlink_version); }},
     {185, 1, Call::power, power_now},  // average

@@ -1,7 +1,16 @@
-import { driverLibraries, simulatedMachine } from '../../lib/config/index.ts';
-import { cudaVersion, type GPU, isWSL, type Measured, snapshotSync } from '../../lib/gpus/index.ts';
+import { driverLibraries } from '../../lib/config/index.ts';
+import {
+  connectionOf,
+  cudaVersion,
+  type GPU,
+  isWSL,
+  type Measured,
+  pcieKindOf,
+  readTopology,
+  snapshotSync,
+  type Topology,
+} from '../../lib/gpus/index.ts';
 import { native } from '../../lib/native.ts';
-import { readSmallFile } from '../../lib/platform/index.ts';
 
 const MIB = 1024 ** 2;
 /** simulator/machines.h has no room for more. */
@@ -18,6 +27,8 @@ export function recordMachine(uuids: boolean): string {
   const described = native().driverDescribe();
   const { version: driver } = native().driverLibrary();
   const { version: cuda } = native().cudaLibrary(driverLibraries().cuda);
+  const whole = all.filter(({ instance }) => instance === null);
+  const topology = readTopology();
   const head = [
     '# Recorded by `gpu-owner simulate record`: `gpu-owner status --simulate ./THIS-FILE` shows it.',
     `# It has ${uuids ? 'the UUIDs of the GPUs, but no' : 'no UUIDs,'} names of hosts, users or programs.`,
@@ -25,21 +36,46 @@ export function recordMachine(uuids: boolean): string {
     ...(/^[\d.]{1,31}$/.test(driver) ? [`driver = ${driver}`] : []),
     ...(cuda >= 1000 ? [`cuda = ${cudaVersion(cuda)}`] : []),
     ...(described.some(({ persistence }) => persistence === false) ? ['persistence = off'] : []),
+    ...(topology === null ? [] : bridges(whole, topology)),
   ];
-  const sections = all
-    .filter(({ instance }) => instance === null)
-    .map((gpu) => {
-      const instances = all.filter(({ parent }) => parent !== null && parent === gpu.uuid);
-      return ['', '[gpu]', ...sectionOf(gpu, instances, uuids)];
-    });
+  const sections = whole.map((gpu) => {
+    const instances = all.filter(({ parent }) => parent !== null && parent === gpu.uuid);
+    return [
+      '',
+      '[gpu]',
+      ...sectionOf(gpu, instances, uuids, topology === null ? [] : places(gpu, whole, topology)),
+    ];
+  });
   return `${[...head, ...sections.flat()].join('\n')}\n`;
 }
 
-function sectionOf(gpu: GPU, instances: readonly GPU[], uuids: boolean): string[] {
+/** NVLinks between two GPUs. Those to switches need no line. */
+function bridges(gpus: readonly GPU[], topology: Topology): string[] {
+  return gpus.flatMap((a, i) =>
+    gpus.slice(i + 1).flatMap((b) => {
+      const { kind, links } = connectionOf(topology, a.uuid, b.uuid);
+      return kind === 'nvlink' ? [`bridge = ${a.index}-${b.index} ${links}`] : [];
+    }),
+  );
+}
+
+/** The NUMA node of a GPU, and its PCIe switch: it has the number of the first GPU there. */
+function places(gpu: GPU, gpus: readonly GPU[], topology: Topology): string[] {
+  const [node] = topology.places[gpu.index]?.nodes ?? [];
+  const first = gpus.find(
+    ({ uuid }) => uuid === gpu.uuid || pcieKindOf(topology, uuid, gpu.uuid) === 'pcie-switch',
+  );
+  return [
+    ...(node === undefined || node > 63 ? [] : [`numa = ${node}`]),
+    `switch = ${first?.index ?? gpu.index}`,
+  ];
+}
+
+function sectionOf(gpu: GPU, instances: readonly GPU[], uuids: boolean, near: readonly string[]): string[] {
   const { totalBytes, reservedBytes, usedBytes } = gpu.memory;
   const isHealthy = gpu.health === 'ok';
   const lines = [`name = ${gpu.name.replace(/[^ -~]|["\\]/g, '?').slice(0, 63) || 'Simulated GPU'}`];
-  if (gpu.pciBusId !== null) lines.push(`bus = ${gpu.pciBusId}`, ...numaNode(gpu.pciBusId));
+  if (gpu.pciBusId !== null) lines.push(`bus = ${gpu.pciBusId}`, ...near);
   if (totalBytes === null) {
     lines.push(
       `# The driver doesn't tell its memory${isHealthy ? '' : ` (${gpu.health})`}: this is made up.`,
@@ -72,13 +108,6 @@ function sectionOf(gpu: GPU, instances: readonly GPU[], uuids: boolean): string[
   const unsupported = unsupportedCalls(gpu);
   if (unsupported.length > 0) lines.push(`unsupported = ${unsupported.join(', ')}`);
   return lines;
-}
-
-/** Where the kernel tells it, which knows no simulated GPUs. */
-function numaNode(pciBusId: string): string[] {
-  if (simulatedMachine() !== null) return [];
-  const node = readSmallFile(`/sys/bus/pci/devices/${pciBusId.toLowerCase().slice(-12)}/numa_node`)?.trim();
-  return node !== undefined && /^[0-9]{1,2}$/.test(node) ? [`numa = ${node}`] : [];
 }
 
 function migInstances(gpu: GPU, instances: readonly GPU[], uuids: boolean): string[] {

@@ -288,6 +288,6 @@ test('the topology can be asked for', async () => {
   using big = new Simulated('h200x8');
   const user = big.session();
   await user.do('nvml.init()');
-  expect(await user.do('[nvml.ancestor(0, i)[1] for i in (0, 1, 2, 4)]')).toEqual([0, 20, 40, 50]);
+  expect(await user.do('[nvml.ancestor(0, i)[1] for i in (0, 1, 2, 4)]')).toEqual([0, 10, 40, 50]);
   expect(await user.do('[nvml.number("GetNumaNodeId", i)[1] for i in (0, 3, 4, 7)]')).toEqual([0, 0, 1, 1]);
 });

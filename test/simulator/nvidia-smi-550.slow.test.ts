@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { nvidiaSmi550 } from '../support/clients.ts';
 import { because } from '../support/doctor.ts';
+import { command } from '../support/machine.ts';
 import { libraries, Simulated } from '../support/simulated.ts';
 
 const theirs = nvidiaSmi550();
@@ -111,6 +112,28 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
     for (const args of [[], ['-q'], ['-q', '-x']]) same('2', ...args);
     same('2', '--query-compute-apps=gpu_uuid,pid,name,used_memory', '--format=csv');
   });
+
+  test.each(['4', 'h200x8', 'a100x4-mig', 'a100x4-bridges', 'mixed', 'old-driver'])(
+    'prints the matrix of connections that status --topology prints: %s',
+    (name) => {
+      const theirMatrix = printed(theirs.program, machine(name), ['topo', '-m'])
+        .split('\n')
+        .filter((line) => /^GPU\d+\t/.test(line))
+        .map((line) => line.split('\t').map((cell) => cell.trim()))
+        .map(([, ...cells]) => cells.slice(0, -1));
+      const { stdout } = spawnSync(process.execPath, [command, 'status', '--topology'], {
+        encoding: 'utf8',
+        env: machine(name).environment as NodeJS.ProcessEnv,
+      });
+      const ourMatrix = stdout
+        .split('\n')
+        .filter((line) => /^ *\d+ /.test(line))
+        .map((line) => line.trim().split(/ +/).slice(1))
+        .map((cells) => cells.slice(0, cells.indexOf('X') === -1 ? 0 : theirMatrix.length));
+      expect(theirMatrix.length).toBeGreaterThan(1);
+      expect(ourMatrix).toEqual(theirMatrix.map((cells) => cells.slice(0, theirMatrix.length)));
+    },
+  );
 
   test('chooses GPUs in the same way', () => {
     // By bus ID it asks an internal function.
