@@ -100,6 +100,8 @@ export interface ClaimPurpose {
   readonly command?: string;
   /** How long the command may run, for others to know; default: for ever. */
   readonly limitMs?: number;
+  /** Whether the command is bound to the processors near its GPUs; default: as the configuration says. */
+  readonly bindsCPUs?: boolean;
   /** The process that the GPUs are for, if it is another one and uses CUDA already: its own contexts are no obstacle. */
   readonly claimantPid?: number;
   /** Whether its user can limit that with `--for`. */
@@ -168,6 +170,7 @@ export function checkOptions(
   return {
     request: Object.freeze({
       ...purpose,
+      bindsCPUs: purpose.bindsCPUs ?? configuration.cpuBind ?? false,
       class:
         purpose.class ??
         requestClass(

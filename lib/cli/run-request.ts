@@ -81,6 +81,10 @@ export const RUN_GROUPS = [
         candidates: ['30s', '2m'],
         isAdvanced: true,
       },
+      'cpu-bind': {
+        help: 'bind the command to the processors of the NUMA nodes of its GPUs',
+        isAdvanced: true,
+      },
       ...ABOUT,
       'conflict-exit-code': {
         value: 'N',
@@ -167,6 +171,7 @@ export function checkRun({ values, command, args }: Parsed<typeof RUN_GROUPS>, c
     isJob: true,
     takesLimit: true,
     about: asked,
+    ...(values['cpu-bind'] === true ? { bindsCPUs: true } : {}),
     ...(preemption === null ? {} : { class: 'preemptible' as const, graceMs: preemption.graceMs }),
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });

@@ -8,6 +8,7 @@ import {
   type NameRule,
   type NormalizedCriteria,
   normalizeCriteria,
+  parseBoolean,
   THRESHOLDS,
   type Threshold,
 } from './criteria.ts';
@@ -65,6 +66,8 @@ export interface Settings {
   usageCommands?: (typeof USAGE_COMMANDS)[number];
   /** Jobs that use more than their share of a GPU are warned, or ended after a minute. */
   shareOveruse?: (typeof SHARE_OVERUSES)[number];
+  /** Whether commands are bound to the processors near their GPUs. */
+  cpuBind?: boolean;
   /** How many background jobs that have ended are kept, and for how long in ms. */
   jobsKept?: number;
   jobsKeptFor?: number;
@@ -95,6 +98,7 @@ export const CHECKS: Readonly<Record<string, (value: unknown, option: string) =>
   placeholder: (value, option) => oneOf(value, PLACEHOLDERS, option),
   visibleDevices: (value, option) => oneOf(value, VISIBLE_DEVICES, option),
   conventions: parseConventions,
+  cpuBind: parseBoolean,
   lockDirectory: parseAbsolutePath,
   lockTimeout: parseTime,
   order: (value, option) => oneOf(value, ORDERS, option),

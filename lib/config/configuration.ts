@@ -17,7 +17,7 @@ import { simulatedMachine } from './simulation.ts';
 
 const SETTINGS = [
   ...(['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order'] as const),
-  ...(['hosts', 'preemptionGrace', 'usageKept'] as const),
+  ...(['cpuBind', 'hosts', 'preemptionGrace', 'usageKept'] as const),
 ] as const;
 
 /** Keys for background jobs. */
@@ -50,8 +50,8 @@ const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude
  * for none) and the user's ($XDG_CONFIG_HOME/gpu-owner/config.yaml, by default in ~/.config). Both may be missing, but not one
  * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs whatever the variable says.
  *
- * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
- * `conventions`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`; `urgent`.
+ * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices`,
+ * `conventions` and `cpuBind`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`; `urgent`.
  * {@link loadNotificationTargets} reads the keys for notifications.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */

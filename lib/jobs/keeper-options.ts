@@ -25,7 +25,7 @@ export interface BackgroundJob {
 }
 
 /** The parts of a claim that its keeper is given. */
-export type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
+export type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile' | 'cpus'>;
 
 export function descriptorsOf(job: BackgroundJob | null): number[] {
   return job === null ? [] : [job.lock, job.file];
@@ -137,7 +137,7 @@ function markOptions(marks: readonly Mark[], place: (descriptor: number) => numb
 
 /** Options for the command of a keeper: what it is called in messages, and what Node.js has changed of its inheritance. */
 export function commandOptions(
-  { gpus }: Pick<KeptClaim, 'gpus'>,
+  { gpus, cpus }: Pick<KeptClaim, 'gpus' | 'cpus'>,
   { sigign, nofile }: ReturnType<typeof parseInherited>,
 ): string[] {
   return [
@@ -145,5 +145,6 @@ export function commandOptions(
     gpus.length === 0 ? '' : `GPU ${gpus.map(label).join(', ')}`,
     ...(sigign ? ['--ignore-signals', sigign] : []),
     ...(nofile ? ['--nofile', nofile] : []),
+    ...(cpus === undefined ? [] : ['--cpus', cpus]),
   ];
 }

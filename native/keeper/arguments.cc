@@ -30,6 +30,7 @@ constexpr char kHelp[] =
     "Options of run, task and hold:\n"
     "         --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --recheck MS\n"
+    "         --cpus FIRST-LAST,...  (the processors of the command)\n"
     "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run, hold: when it ends; run: what it gets so long before)\n"
     "         --deadline MS:GRACE  (task: when the command ends unless the worker says {\"deadline\":MS}; ms since "
     "boot)\n"
@@ -164,6 +165,12 @@ bool parse_mask(const char* text, uint64_t* mask) {
   }
   *mask = result;
   return true;
+}
+
+int parse_cpus(const char* option, const char* value, Options* options) {
+  if (!*value || value[strspn(value, "0123456789,-")]) return complain_value(option, value, "ranges of processors");
+  options->cpus = value;
+  return 0;
 }
 
 int parse_count(const char* option, const char* value, long maximum, long* number) {
@@ -337,6 +344,7 @@ constexpr struct {
     {"--placeholder-pid", kKeep, PARSE(parse_pid(option, value, &options->placeholder_pid))},
     {"--nofile", kKeep, PARSE(parse_count(option, value, LONG_MAX, &options->open_files))},
     {"--gpus", kKeep, TEXT(gpus)},
+    {"--cpus", kKeep, parse_cpus},
     {"--grace", kKeep, PARSE(parse_count(option, value, INT_MAX, &options->grace))},
     {"--recheck", kKeep, PARSE(parse_count(option, value, INT_MAX, &options->recheck))},
     {"--ignore-signals", kKeep | kWait, parse_ignored_signals},

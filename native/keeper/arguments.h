@@ -129,6 +129,7 @@ struct Options {
   int placeholder = -1;          // closing it ends the placeholder process
   pid_t placeholder_pid = 0;
   uint64_t ignored_signals = 0;     // bit n - 1: the command starts with signal n ignored
+  const char* cpus = nullptr;       // the processors of the command, "0-31,64-95"; null: all
   long open_files = -1;             // soft RLIMIT_NOFILE of the command
   const char* gpus = "the GPUs";    // words for messages; empty: there are none
   int control = -1;                 // socket of the worker (task)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <initializer_list>
@@ -36,6 +37,30 @@ void restore_open_files_limit(const Options& options) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// Binds this process to those of the processors that it may use at all; where it may use none, it stays as it is.
+void bind_to_cpus(const Options& options) {
+  constexpr size_t kWords = 64, kBits = 64;  // 4,096 processors, as many as Linux can have
+  uint64_t allowed[kWords] = {}, near[kWords] = {};
+  const char* text = options.cpus;
+  if (!text || syscall(SYS_sched_getaffinity, 0, sizeof allowed, allowed) < 0) return;
+  while (*text) {
+    char* rest = nullptr;
+    const unsigned long first = strtoul(text, &rest, 10);
+    const unsigned long last = *rest == '-' ? strtoul(rest + 1, &rest, 10) : first;
+    for (unsigned long cpu = first; cpu <= last && cpu < kWords * kBits; ++cpu)
+      near[cpu / kBits] |= uint64_t{1} << cpu % kBits;
+    text = *rest ? rest + 1 : rest;
+  }
+  bool are_any = false;
+  for (size_t i = 0; i < kWords; ++i) {
+    near[i] &= allowed[i];
+    are_any = are_any || near[i] != 0;
+  }
+  if (are_any && syscall(SYS_sched_setaffinity, 0, sizeof near, near) == 0) return;
+  say("--cpu-bind: the processors near %s (%s) aren't among those that the command may use, so it uses all of these",
+      options.gpus, options.cpus);
+}
+
 [[noreturn]] void become(const Options& options, bool own_session, int go, int report) {
   // No PR_SET_PDEATHSIG: were keeper, watchdog and worker all killed, it would take the command, which holds the lease
   // then, from under those of its children that hold none.
@@ -44,6 +69,7 @@ void restore_open_files_limit(const Options& options) {
   for (int i = 0; i < options.shared.count; ++i) fcntl(options.shared.fds[i], F_SETFD, 0);
   for (int i = 0; i < options.inherited.count; ++i) fcntl(options.inherited.fds[i], F_SETFD, 0);
   restore_open_files_limit(options);
+  bind_to_cpus(options);
   // Nothing comes if the keeper is gone: the command must not start without one.
   char letter = 0;
   if (read(go, &letter, 1) != 1) _exit(kExitInternal);
