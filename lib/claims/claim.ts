@@ -1,6 +1,14 @@
 import { type DecisionGuard, type Mark, removeMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isPossible, type LeaseInfo, SHARE_UNIT_BYTES, type Suspect } from '../gpus/index.ts';
+import {
+  cpusNear,
+  type GPU,
+  isPossible,
+  type LeaseInfo,
+  SHARE_UNIT_BYTES,
+  type Suspect,
+  type Topology,
+} from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
 import {
   applyProblem,
@@ -12,6 +20,7 @@ import {
   explainLocks,
   leaseKey,
   scopeOf,
+  topologyFor,
 } from './evaluate.ts';
 import {
   AcquisitionLock,
@@ -29,6 +38,7 @@ import {
   type ShareDemand,
   sharingOf,
   takeSnapshot,
+  topologyOf,
   traceStep,
 } from './locks/index.ts';
 import { claimantOf, evaluateMachine } from './machine-evaluation.ts';
@@ -68,6 +78,8 @@ export interface Claim {
   all: GPU[];
   /** How long the claim was in the wait queue, in ms; missing: it wasn't. */
   waitedMs?: number;
+  /** The processors near the GPUs, '0-31,64-95'; missing: the command isn't bound to them, or the driver doesn't tell. */
+  cpus?: string;
   /** CUDA failed lately on these GPUs. */
   suspects: ReadonlyMap<string, Suspect>;
 }
@@ -120,9 +132,10 @@ export function* claim(
   // Also shows whose the leases are.
   const secret = request.isJob || job === null ? newJobSecret() : null;
   const record = recordFor(request, job, secret);
-  const attempt: Attempt = { ...found, request, position, secret, record, seenAt };
+  const attempt: Attempt = { ...found, request, position, secret, record, seenAt, topology: null };
 
   const left = available(candidates, attempt);
+  attempt.topology = topologyFor(left, attempt); // before the decision lock: the driver may be asked
   // No other claimant needs to be waited for, or to wait: there is nothing to decide about.
   if (obstacleOf(left, request.count) === 'use') return yield* refuse(attempt, left);
 
@@ -151,7 +164,8 @@ export function* claim(
       if (job === null && Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
         wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
       const claimed = { gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
-      return { granted: true, ...claimed, suspects };
+      const cpus = request.bindsCPUs === true ? cpusNear(topologyOf(directory, all), gpus) : null;
+      return { granted: true, ...claimed, suspects, ...(cpus === null ? {} : { cpus }) };
     }
     const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > timeout) {
@@ -173,6 +187,8 @@ interface Attempt extends Circumstances<LockDirectory> {
   readonly record: RecordContents;
   /** When it began, on the monotonic clock. */
   readonly seenAt: number;
+  /** null: unknown, or there was no choice when the attempt began. */
+  topology: Topology | null;
 }
 
 function recordFor(
@@ -218,7 +234,7 @@ function* decide(gpus: readonly GPU[], attempt: Attempt): ClaimSteps<Decision> {
   const evaluate = (all: readonly GPU[]) => available(evaluateAll(all, attempt), attempt);
   let candidates = evaluate(gpus);
   for (;;) {
-    const chosen = chooseFree(candidates, count);
+    const chosen = chooseFree(candidates, count, attempt.topology);
     if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
     traceStep('chosen');
     const taken = takeLeases(chosen, candidates, attempt);

@@ -7,14 +7,17 @@ import {
   describeSuspect,
   type GPU,
   isDivided,
+  isInstance,
   isWSL,
   type JudgeContext,
   judge,
   type LeaseInfo,
+  offersChoice,
   type Sharing,
   type Suspect,
   select,
   separateKinds,
+  type Topology,
   type Verdict,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
@@ -44,6 +47,7 @@ import {
   probeLease,
   probeWhole,
   sharingOf,
+  topologyOf,
   UNDIVIDED,
   whyLeftOut,
   whyUntakable,
@@ -269,17 +273,33 @@ export function scopeOf(job: ParentJob | null): string | null {
   return job === null ? null : String(job.epoch);
 }
 
+/** The connections of the machine's GPUs, if they can decide which of the free ones a claim takes. */
+export function topologyFor(
+  candidates: readonly Candidate[],
+  { request: { count, memory }, directory }: Pick<Circumstances, 'request' | 'directory'>,
+): Topology | null {
+  if (memory !== undefined) return null;
+  const whole = candidates.filter(({ gpu, verdict }) => verdict.state === 'free' && !isInstance(gpu));
+  const gpus = candidates.map(({ gpu }) => gpu);
+  return offersChoice(whole.length, count) ? topologyOf(directory, gpus) : null;
+}
+
 /**
  * Chooses among the GPUs that are free, or have room for the share that is asked for, suspect ones last; null: there aren't so
  * many.
+ * @param topology see {@link topologyFor}
  */
-export function chooseFree(candidates: readonly Candidate[], count: number): GPU[] | null {
+export function chooseFree(
+  candidates: readonly Candidate[],
+  count: number,
+  topology: Topology | null,
+): GPU[] | null {
   const free = candidates.filter(({ verdict }) => verdict.state === 'free');
   const trusted = free.filter((each) => !isSuspect(each));
   // The longest ago CUDA failed, the more it may work again.
   const suspects = free.filter(isSuspect).sort((a, b) => (a.suspect?.at ?? 0) - (b.suspect?.at ?? 0));
   for (let i = 0; i <= suspects.length; i++) {
-    const chosen = choose([...trusted, ...suspects.slice(0, i)], count);
+    const chosen = choose([...trusted, ...suspects.slice(0, i)], count, topology);
     if (chosen !== null) return chosen;
   }
   return null;
@@ -290,7 +310,7 @@ export function isSuspect({ suspect }: Candidate): boolean {
   return suspect?.isCounted === true;
 }
 
-function choose(free: readonly Candidate[], count: number): GPU[] | null {
+function choose(free: readonly Candidate[], count: number, topology: Topology | null): GPU[] | null {
   const rooms = free.flatMap(({ gpu, verdict: { room } }) =>
     room === undefined ? [] : [{ gpu, room: room.room }],
   );
@@ -298,6 +318,7 @@ function choose(free: readonly Candidate[], count: number): GPU[] | null {
     return select(
       free.map(({ gpu }) => gpu),
       count,
+      topology,
     );
   }
   rooms.sort((a, b) => Number(a.gpu.displayActive === true) - Number(b.gpu.displayActive === true));

@@ -12,7 +12,7 @@ import {
 import { formatSince, isoTime, userName } from '../platform/index.ts';
 import type { ShownGPU, SuspectInfo } from '../shapes/index.ts';
 import type { NotGranted } from './claim.ts';
-import { type Candidate, chooseFree, explainLocks, scopeOf } from './evaluate.ts';
+import { type Candidate, chooseFree, explainLocks, scopeOf, topologyFor } from './evaluate.ts';
 import { type ClaimSteps, findOverdue, LockDirectory, readOverdue } from './locks/index.ts';
 import { evaluateMachine, type MachineEvaluation, type Perspective } from './machine-evaluation.ts';
 import type { DiscoveryRequest } from './options.ts';
@@ -57,9 +57,10 @@ export function* findForClaim(
   position: QueuePosition | null = null,
 ): ClaimSteps<Found | NotFound> {
   const { count } = request;
-  const { candidates, directory, job } = yield* evaluateWithReasons(request, 'claimant', position);
+  const found = yield* evaluateWithReasons(request, 'claimant', position);
+  const { candidates, directory, job } = found;
   const gpus = statusesOf(candidates, directory, 'claimant');
-  const chosen = chooseFree(candidates, count);
+  const chosen = chooseFree(candidates, count, topologyFor(candidates, found));
   const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job));
   if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
   const reasons = reasonsOf(candidates);

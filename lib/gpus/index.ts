@@ -29,6 +29,7 @@ export {
   label,
   matchesName,
   mayBecomeFree,
+  offersChoice,
   SHOWS_ONE_INSTANCE,
   select,
   selects,
@@ -36,6 +37,16 @@ export {
 } from './selection.ts';
 export { type Asked, snapshot, snapshotSync } from './snapshot.ts';
 export { type CudaNote, describeSuspect, SUSPECT_MS, type Suspect, suspectsIn } from './suspect.ts';
+export {
+  connectionOf,
+  cpusNear,
+  isTopologyOf,
+  LINK_KINDS,
+  type LinkKind,
+  pcieKindOf,
+  readTopology,
+  type Topology,
+} from './topology.ts';
 export {
   type GPU,
   type GPUProcess,

@@ -6,17 +6,27 @@ import {
 } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { listWords, sanitize } from '../platform/index.ts';
+import { bestConnected, type Topology, worthsOf } from './topology.ts';
 import type { GPU, Verdict } from './types.ts';
+
+/** How much less free memory, as a part, a GPU may have than another one that it stands in for because of its connections. */
+const SIMILAR = 0.9;
 
 /**
  * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index. A GPU that drives a
  * display counts with half of its free memory, so that a like one without is preferred, but not a far smaller one. GPUs whose
- * free memory is unknown come last. Where there aren't so many whole ones, MIG instances: the smallest, as a claim that needs a
- * larger one says so; of the same size those with most free memory. The two are never mixed. The chosen ones are returned in
- * the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null: there aren't that
- * many.
+ * free memory is unknown come last. Among GPUs with about as much free memory, those that are best connected with each other,
+ * and then those that leave others the best connected ones. Where there aren't so many whole ones, MIG instances: the smallest,
+ * as a claim that needs a larger one says so; of the same size those with most free memory. The two are never mixed. The chosen
+ * ones are returned in the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null:
+ * there aren't that many.
+ * @param topology null: unknown, or of no interest
  */
-export function select(candidates: readonly GPU[], count: number): GPU[] | null {
+export function select(
+  candidates: readonly GPU[],
+  count: number,
+  topology: Topology | null = null,
+): GPU[] | null {
   if (!Number.isSafeInteger(count) || count < 1) {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `count: ${count} is not a number of GPUs; use 1, 2, …`);
   }
@@ -25,10 +35,28 @@ export function select(candidates: readonly GPU[], count: number): GPU[] | null 
   if (kind.length < count) return null;
   const size = (gpu: GPU) => (isInstance(gpu) ? (gpu.memory.totalBytes ?? Number.POSITIVE_INFINITY) : 0);
   const bySize = (a: GPU, b: GPU) => (size(a) === size(b) ? 0 : size(a) - size(b));
-  return kind
-    .sort((a, b) => bySize(a, b) || worth(b) - worth(a) || byPlace(a, b))
-    .slice(0, count)
-    .sort(byPlace);
+  const sorted = kind.sort((a, b) => bySize(a, b) || worth(b) - worth(a) || byPlace(a, b));
+  const chosen = topology !== null && kind === whole ? selectConnected(sorted, count, topology) : null;
+  return (chosen ?? sorted.slice(0, count)).sort(byPlace);
+}
+
+/** @param sorted whole GPUs, the best first; null: all connections are as good */
+function selectConnected(sorted: readonly GPU[], count: number, topology: Topology): GPU[] | null {
+  const last = sorted[count - 1];
+  if (last === undefined) return null;
+  const least = worth(last) * (worth(last) > 0 ? SIMILAR : 1);
+  const similar = sorted.filter((gpu) => worth(gpu) >= least);
+  if (!offersChoice(similar.length, count)) return null;
+  const worths = worthsOf(
+    topology,
+    similar.map(({ uuid }) => uuid),
+  );
+  return bestConnected(similar.length, count, worths).map((i) => similar[i] as GPU);
+}
+
+/** Whether connections can decide which GPUs are taken: of two, either one leaves the other. */
+export function offersChoice(free: number, count: number): boolean {
+  return free > count && free > 2;
 }
 
 function worth({ memory, displayActive }: GPU): number {

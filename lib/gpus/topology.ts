@@ -1,0 +1,242 @@
+import { type DriverTopology, native } from '../native.ts';
+import { openDriver } from './driver.ts';
+
+/** How two GPUs are connected, from best to worst; as `nvidia-smi topo -m` prints it. */
+export const LINK_KINDS = {
+  nvlink: 'NV',
+  nvswitch: 'NV',
+  'pcie-switch': 'PIX',
+  'pcie-switches': 'PXB',
+  'host-bridge': 'PHB',
+  numa: 'NODE',
+  system: 'SYS',
+} as const;
+
+export type LinkKind = keyof typeof LINK_KINDS;
+type PCIeKind = Exclude<LinkKind, 'nvlink' | 'nvswitch'>;
+
+/** The connection of two GPUs. */
+export interface Connection {
+  /** null: the driver doesn't tell. */
+  kind: LinkKind | null;
+  /** Active NVLinks; null: not connected by them. */
+  links: number | null;
+}
+
+/** How the GPUs of a machine are connected: the same as long as the driver runs. */
+export interface Topology {
+  /** UUIDs of the whole GPUs, by NVML's index. */
+  uuids: readonly string[];
+  places: DriverTopology['places'];
+  links: DriverTopology['links'];
+}
+
+const NUMBERS_PER_PAIR = 3;
+/** By nvmlGpuTopologyLevel_t: the same board counts as one switch. */
+const LEVELS: Readonly<Record<number, PCIeKind>> = {
+  0: 'pcie-switch',
+  10: 'pcie-switch',
+  20: 'pcie-switches',
+  30: 'host-bridge',
+  40: 'numa',
+  50: 'system',
+};
+
+/** Asks the driver; null: it doesn't answer. Blocks, some microseconds per pair of GPUs and NVLink. */
+export function readTopology(): Topology | null {
+  openDriver();
+  const found = native().driverTopology();
+  if (found === undefined) return null;
+  const uuids = native()
+    .driverDescribe()
+    .map(({ uuid }) => uuid);
+  return uuids.length === found.places.length ? { uuids, ...found } : null;
+}
+
+/** Whether the numbers are those of so many GPUs; they may be another user's. */
+export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<Topology, 'uuids'>): boolean {
+  return (
+    places.length === uuids.length &&
+    links.length === (NUMBERS_PER_PAIR * uuids.length * (uuids.length - 1)) / 2
+  );
+}
+
+/** The connection of two GPUs, by their UUIDs. */
+export function connectionOf(topology: Topology, one: string, other: string): Connection {
+  const [, nvlinks = 0, isSwitched] = numbersOf(topology, one, other);
+  if (nvlinks > 0) return { kind: isSwitched === 1 ? 'nvswitch' : 'nvlink', links: nvlinks };
+  return { kind: pcieKindOf(topology, one, other), links: null };
+}
+
+/** How they are connected beside NVLinks; null: the driver doesn't tell. */
+export function pcieKindOf(topology: Topology, one: string, other: string): LinkKind | null {
+  const [level = -1] = numbersOf(topology, one, other);
+  return LEVELS[level] ?? null;
+}
+
+/** None for GPUs that the driver doesn't list. */
+function numbersOf({ uuids, links }: Topology, one: string, other: string): readonly number[] {
+  const at = positionOf(uuids.length, uuids.indexOf(one), uuids.indexOf(other));
+  return at === null ? [] : links.slice(at, at + NUMBERS_PER_PAIR);
+}
+
+/** Where the numbers of a pair begin, by the GPUs' places in the list; null: one isn't in it, or both are the same. */
+function positionOf(total: number, one: number, other: number): number | null {
+  const first = Math.min(one, other);
+  const second = Math.max(one, other);
+  if (first < 0 || first === second) return null;
+  return NUMBERS_PER_PAIR * (first * total - (first * (first + 1)) / 2 + second - first - 1);
+}
+
+/** The processors near some GPUs or MIG instances, as the kernel writes them: '0-31,64-95'. null: the driver doesn't tell. */
+export function cpusNear(
+  topology: Topology | null,
+  gpus: readonly { uuid: string; parent: string | null }[],
+): string | null {
+  const ranges = gpus.flatMap(({ uuid, parent }) => {
+    const { cpus = [] } = topology?.places[topology.uuids.indexOf(parent ?? uuid)] ?? {};
+    return cpus.flatMap((first, i) => (i % 2 === 0 ? [`${first}-${cpus[i + 1]}`] : []));
+  });
+  const texts = [...new Set(ranges)].map((range) => range.replace(/^(\d+)-\1$/, '$1'));
+  return texts.length === 0 ? null : texts.join();
+}
+
+/** What connections without NVLink are worth; the figures are those of NVIDIA's go-gpuallocator (gpuallocator/device.go). */
+const WORTH: Readonly<Record<PCIeKind, number>> = {
+  'pcie-switch': 50,
+  'pcie-switches': 40,
+  'host-bridge': 30,
+  numa: 20,
+  system: 10,
+};
+const WORTH_OF_NVLINK = 100;
+
+/** What the connection of each two of some GPUs is worth: [i * number + j]. */
+export function worthsOf({ uuids, links }: Topology, some: readonly string[]): Float64Array {
+  const table = new Float64Array(some.length ** 2);
+  const rows = some.map((uuid) => uuids.indexOf(uuid));
+  for (let i = 0; i < rows.length; i++) {
+    for (let j = i + 1; j < rows.length; j++) {
+      const at = positionOf(uuids.length, rows[i] ?? -1, rows[j] ?? -1);
+      const nvlinks = at === null ? 0 : (links[at + 1] ?? 0);
+      const kind = at === null ? undefined : LEVELS[links[at] ?? -1];
+      const worth = nvlinks > 0 ? WORTH_OF_NVLINK * nvlinks : kind === undefined ? 0 : WORTH[kind];
+      table[i * rows.length + j] = worth;
+      table[j * rows.length + i] = worth;
+    }
+  }
+  return table;
+}
+
+/** Sets that are tried one by one: more take longer than a millisecond. */
+const MAX_SETS = 3_000;
+/** Stays that whatever is added to it. */
+const TAKEN = Number.NEGATIVE_INFINITY;
+
+/**
+ * Chooses `count` of some GPUs: those that are best connected with each other; among equals those after which the others are
+ * best connected with each other; then the first in the given order. Where there are too many sets to try, the best of those
+ * that grow from one GPU each by the best next one.
+ * @param worths as {@link worthsOf} gives them, for positions in the order
+ * @returns positions, ascending
+ */
+export function bestConnected(total: number, count: number, worths: Float64Array): number[] {
+  /** What all others lose if a GPU is taken. */
+  const degrees = new Float64Array(total);
+  worths.forEach((worth, at) => {
+    degrees[Math.floor(at / total)] = (degrees[Math.floor(at / total)] ?? 0) + worth;
+  });
+  const search = new Search(total, count, worths, degrees);
+  if (countSets(total, count) <= MAX_SETS) search.tryAll();
+  else search.grow();
+  return search.best;
+}
+
+/** Of `total` things; Infinity where that is more than anybody tries. */
+function countSets(total: number, count: number): number {
+  let sets = 1;
+  for (let i = 0; i < Math.min(count, total - count) && sets <= MAX_SETS; i++)
+    sets = (sets * (total - i)) / (i + 1);
+  return sets;
+}
+
+class Search {
+  best: number[] = [];
+  #inner = -1;
+  #lost = 0;
+  readonly #chosen: number[] = [];
+  readonly #total: number;
+  readonly #count: number;
+  readonly #table: Float64Array;
+  readonly #degrees: Float64Array;
+
+  constructor(total: number, count: number, table: Float64Array, degrees: Float64Array) {
+    this.#total = total;
+    this.#count = count;
+    this.#table = table;
+    this.#degrees = degrees;
+  }
+
+  tryAll(from = 0, inner = 0, lost = 0): void {
+    const missing = this.#count - this.#chosen.length;
+    if (missing === 0) {
+      this.#compare(inner, lost);
+      return;
+    }
+    for (let i = from; i <= this.#total - missing; i++) {
+      const gain = this.#gain(i);
+      this.#chosen.push(i);
+      this.tryAll(i + 1, inner + gain, lost + (this.#degrees[i] ?? 0));
+      this.#chosen.pop();
+    }
+  }
+
+  grow(): void {
+    for (let first = 0; first < this.#total; first++) {
+      const gains = new Float64Array(this.#total);
+      let inner = 0;
+      let lost = 0;
+      for (let next = first; ; next = this.#nextOf(gains)) {
+        inner += gains[next] ?? 0;
+        lost += this.#degrees[next] ?? 0;
+        this.#chosen.push(next);
+        if (this.#chosen.length === this.#count) break;
+        const row = next * this.#total;
+        for (let i = 0; i < this.#total; i++) gains[i] = (gains[i] ?? 0) + (this.#table[row + i] ?? 0);
+        gains[next] = TAKEN;
+      }
+      this.#compare(inner, lost);
+      this.#chosen.length = 0;
+    }
+  }
+
+  #nextOf(gains: Float64Array): number {
+    let next = -1;
+    let best = 0;
+    let lost = 0;
+    for (let i = 0; i < this.#total; i++) {
+      if (gains[i] === TAKEN) continue;
+      const gain = gains[i] ?? 0;
+      const degree = this.#degrees[i] ?? 0;
+      if (next >= 0 && (gain < best || (gain === best && degree >= lost))) continue;
+      next = i;
+      best = gain;
+      lost = degree;
+    }
+    return next;
+  }
+
+  #gain(added: number): number {
+    let gain = 0;
+    for (const each of this.#chosen) gain += this.#table[each * this.#total + added] ?? 0;
+    return gain;
+  }
+
+  /** The first of equals stays. */
+  #compare(inner: number, lost: number): void {
+    if (inner < this.#inner || (inner === this.#inner && lost >= this.#lost)) return;
+    this.#inner = inner;
+    this.#lost = lost;
+    this.best = [...this.#chosen].sort((a, b) => a - b);
+  }
+}
