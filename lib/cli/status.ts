@@ -1,13 +1,14 @@
 import { checkOptions, describeBooking, type JudgedGPU } from '../claims/index.ts';
 import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
-import { discover, gpuJSON } from '../status/index.ts';
+import { discover, gpuJSON, observeTopology } from '../status/index.ts';
 import { CRITERIA_GROUP, claimOptions, MACHINE, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { hasColour, isTerminal, pageWidth, print } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
+import { topologyTable } from './topology.ts';
 
 const PLACE_WIDTH = 3;
 const NAME_WIDTH = 24;
@@ -27,6 +28,9 @@ const GROUPS = [
   {
     options: {
       json: { help: 'print an array with an object per GPU; null is unknown' },
+      topology: {
+        help: 'show how the GPUs are connected, and which processors are near them; --json prints { gpus, links }',
+      },
       ...WATCH,
       ...HOSTS_WITH_JSON,
       ...MACHINE,
@@ -40,6 +44,12 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const interval = watchInterval(values);
+  if (values.topology === true) {
+    if (isForHosts(values) || interval !== null)
+      throw usage('--topology is for this machine, and for one look: leave out --hosts and --watch');
+    const { topology, gpus } = await observeTopology(request);
+    return print(values.json ? JSON.stringify(topology, null, 2) : topologyTable(topology, gpus));
+  }
   if (isForHosts(values)) {
     const show = ({ host, records }: { host: string; records: JudgedGPU[] }) =>
       `${host}:\n${table(records)}\n`;
