@@ -1,7 +1,7 @@
 // The output of a job, a bounded part at a time.
 import { stripVTControlCharacters } from 'node:util';
 import type { OutputPiece } from '../fleet/index.ts';
-import { ANSWER_TIMEOUT_MS, CommandFailure, parseOwn, runOwn } from './own-command.ts';
+import { CommandFailure, runOwn } from './own-command.ts';
 
 export const MAX_LOG_BYTES = 64 * 1024;
 
@@ -20,13 +20,12 @@ interface LogPart {
  * @throws CommandFailure if it can't be read
  */
 export async function readLog(word: string, from: number, maxBytes: number): Promise<LogPart> {
-  const wanted = ['logs', `--over-ssh=${from},${maxBytes}`, '--', word];
-  const { exitCode, output, errors } = await runOwn(wanted, { timeoutMs: ANSWER_TIMEOUT_MS });
+  const { exitCode, output, errors } = await runOwn(['logs', `--over-ssh=${from},${maxBytes}`, '--', word]);
   if (exitCode !== 0) throw new CommandFailure(errors);
   const pieces = output
     .split('\n')
     .filter(Boolean)
-    .flatMap((line) => parseOwn('logs', line) as OutputPiece[]);
+    .flatMap((line) => JSON.parse(line) as OutputPiece[]);
   const { at, size } = pieces.at(-1) ?? { at: 0, size: 0 };
   if (from > size) return { text: '', offset: size, nextOffset: size, size };
   // More came if the connection was lost in between.

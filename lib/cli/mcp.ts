@@ -1,11 +1,12 @@
 import { ownPackage } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type Parsed, rejectOperands } from './options.ts';
+import { SUBMIT_GROUPS } from './run-request.ts';
 
 async function mcp(parsed: Parsed): Promise<void> {
   rejectOperands(parsed);
   const { serveAgents } = await import('../agents/index.ts');
-  serveAgents(ownPackage().version);
+  serveAgents(ownPackage().version, Object.assign({}, ...SUBMIT_GROUPS.map(({ options }) => options)));
 }
 
 export const COMMAND: Command = {

@@ -226,52 +226,50 @@ export const REQUEST = record(
 export interface QueueEntry extends Checked<typeof REQUEST> {}
 
 export const jobState = word('waiting', 'moving', 'running', 'completed', 'failed', 'cancelled', 'lost');
-export const JOB = record(
-  {
-    id: described(or(id), 'null: a `gpu-owner run` in a terminal'),
-    name: or(text),
-    state: described(
-      jobState,
-      'moving: between machines, while it waits; cancelled: by its user, or as a job failed that it was to follow; lost: its processes are gone, and have told no exit code',
-    ),
-    exitCode: described(or(id), 'as `run` returns it; null: it has not ended, or it is unknown'),
-    reason: described(or(foreign), 'why it waits, was cancelled or never started, or that it is suspended'),
-    position: described(or(id), 'in the wait queue, from 1'),
-    count: described(index, 'how many GPUs it wants'),
-    gpus: described(
-      someOf(record({ index, instance: schema.optional(or(index)), uuid: text })),
-      'that it has or had: of more than about 50 only the first',
-    ),
-    command: text,
-    note: or(text),
-    user: text,
-    pid: described(or(id), 'its first process, as long as that lives'),
-    submitted: or(time),
-    started: or(time),
-    ended: or(time),
-    until: described(or(time), 'when its time limit ends it'),
-    idle: described(or(shape('Idle', IDLE)), 'null: one of its GPUs works, or this is unknown'),
-    after: described(someOf(id), 'the jobs that must have ended before'),
-    output: described(or(text), 'the file with its output'),
-    preempted: described(schema.or(index, 0), 'how often it gave way to another request'),
-    retried: described(schema.or(index, 0), 'how often it had failed, and was started again'),
-    ran: described(schema.or(index, 0), 'how many seconds it had run by then'),
-    array: described(or(record({ id, index })), 'the array that it is a part of, and its number there'),
-    parts: described(
-      or(text),
-      'the parts of an array, as `submit --array` takes them: 0-99%4; null: it is none',
-    ),
-    progress: described(or(record({ done: id, total: id })), 'tasks of a sweep, or parts of an array'),
-    directory: described(
-      optional(text),
-      'where it runs; here and below: only if it is asked for by its number',
-    ),
-    limit: described(schema.optional(or(number)), 'the time limit, in seconds'),
-    environment: described(optional(someOf(text)), 'with `--environment`: the names of its variables'),
-    host: described(optional(text), 'the machine; missing: this one; any: it moves while it waits'),
-  },
-  'A job of the user who asks, as in `gpu-owner jobs --json`.',
-);
+export const JOB_FIELDS = {
+  id: described(or(id), 'null: a `gpu-owner run` in a terminal'),
+  name: or(text),
+  state: described(
+    jobState,
+    'moving: between machines, while it waits; cancelled: by its user, or as a job failed that it was to follow; lost: its processes are gone, and have told no exit code',
+  ),
+  exitCode: described(or(id), 'as `run` returns it; null: it has not ended, or it is unknown'),
+  reason: described(or(foreign), 'why it waits, was cancelled or never started, or that it is suspended'),
+  position: described(or(id), 'in the wait queue, from 1'),
+  count: described(index, 'how many GPUs it wants'),
+  gpus: described(
+    someOf(record({ index, instance: schema.optional(or(index)), uuid: text })),
+    'that it has or had: of more than about 50 only the first',
+  ),
+  command: text,
+  note: or(text),
+  user: text,
+  pid: described(or(id), 'its first process, as long as that lives'),
+  submitted: or(time),
+  started: or(time),
+  ended: or(time),
+  until: described(or(time), 'when its time limit ends it'),
+  idle: described(or(shape('Idle', IDLE)), 'null: one of its GPUs works, or this is unknown'),
+  after: described(someOf(id), 'the jobs that must have ended before'),
+  output: described(or(text), 'the file with its output'),
+  preempted: described(schema.or(index, 0), 'how often it gave way to another request'),
+  retried: described(schema.or(index, 0), 'how often it had failed, and was started again'),
+  ran: described(schema.or(index, 0), 'how many seconds it had run by then'),
+  array: described(or(record({ id, index })), 'the array that it is a part of, and its number there'),
+  parts: described(
+    or(text),
+    'the parts of an array, as `submit --array` takes them: 0-99%4; null: it is none',
+  ),
+  progress: described(or(record({ done: id, total: id })), 'tasks of a sweep, or parts of an array'),
+  directory: described(
+    optional(text),
+    'where it runs; here and below: only if it is asked for by its number',
+  ),
+  limit: described(schema.optional(or(number)), 'the time limit, in seconds'),
+  environment: described(optional(someOf(text)), 'with `--environment`: the names of its variables'),
+  host: described(optional(text), 'the machine; missing: this one; any: it moves while it waits'),
+};
+export const JOB = record(JOB_FIELDS, 'A job of the user who asks, as in `gpu-owner jobs --json`.');
 export interface Job extends Checked<typeof JOB> {}
 
 const INTRUDER_FIELDS = {

@@ -122,6 +122,7 @@ def submit(
     after: Optional[Jobs] = None,
     after_ok: Optional[Jobs] = None,
     array: Optional[str] = None,
+    retry: Optional[int] = None,
     time_limit: Union[None, float, str] = None,
     idle: Union[None, float, str] = None,
     signal: Optional[str] = None,
@@ -164,6 +165,7 @@ def submit(
     after: jobs (a Job, a number, a name, or a list of them) that must have ended before; after_ok: those that must have ended with
         exit code 0, otherwise this one is cancelled.
     array: parts of an array, such as '0-99%4': each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID.
+    retry: how often it is started again if it fails.
     time_limit: seconds or '4h', after which it is ended; signal: 'USR1@5m' is sent 5 minutes before.
     idle: seconds or '1h', after which it is ended if its GPUs did nothing meanwhile.
     output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
@@ -179,9 +181,9 @@ def submit(
         raise UsageError(f"words: {words!r} is not a list of words such as ['python', 'train.py']; a shell's line is ['sh', '-c', line]")
     args = ["submit", f"--gpus={whole_count(gpus, 'gpus')}"]
     args.append(wait_option(wait))
-    for option, text in (("name", name), ("note", note), ("array", array), ("signal", signal), ("output", output)):
+    for option, text in (("name", name), ("note", note), ("array", array), ("signal", signal), ("output", output), ("retry", retry)):
         if text is not None:
-            args.append(f"--{option}={os.fspath(text)}")
+            args.append(f"--{option}={text if isinstance(text, int) else os.fspath(text)}")
     for option, jobs in (("after", after), ("after-ok", after_ok)):
         args += [f"--{option}={word}" for word in _jobs(jobs, option.replace("-", "_"))]
     if time_limit is not None:

@@ -61,6 +61,10 @@ class Jobs(OnMachine):
         )
         self.assertEqual(lines, ["Job(1) 1 True True 1", "3 failed [3, 'train', 'a try', 2]", "3 'later\\n' ''", "3 3 None"])
 
+    def test_one_that_fails_is_started_again(self):
+        lines = self.run_script("job = gpu_owner.submit(['false'], retry=1)\nprint(job.wait(), job.info()['retried'])")
+        self.assertEqual(lines, ["1 1"])
+
     def test_it_goes_on_without_the_program_that_submitted_it(self):
         lines = self.run_script("print(gpu_owner.submit(['sh', '-c', 'while [ ! -e go ]; do sleep 0.02; done; echo done']).id)")
         self.assertEqual(lines, ["1"])
