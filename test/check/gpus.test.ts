@@ -5,6 +5,7 @@ import { BEFORE_RESET } from '../../lib/gpus/cuda-codes.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
 import { diagnose, diagnosePart, said } from '../support/doctor.ts';
 import { Machine, output } from '../support/machine.ts';
+import { makeGPU } from '../support/snapshots.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -111,27 +112,11 @@ function found(gpus: readonly GPU[], remedies: (string | undefined)[] = []): Fin
   return ids;
 }
 
-const whole: GPU = {
-  index: 0,
-  instance: null,
-  parent: null,
+const whole = makeGPU(0, {
   uuid: 'GPU-1',
   name: 'A100',
-  pciBusId: null,
-  health: 'ok',
-  healthReason: null,
   memory: { totalBytes: 80, usedBytes: 0, freeBytes: 80, reservedBytes: 0 },
-  powerWatts: null,
-  powerLimitWatts: null,
-  utilizationPercent: null,
-  temperatureCelsius: null,
-  memoryRepairPending: null,
-  computeMode: 'default',
-  displayActive: false,
-  migEnabled: false,
-  migInstances: [],
-  processes: [],
-};
+});
 
 test('a driver without a GPU is a problem', () => {
   expect(found([])).toEqual(['no-gpus']);
