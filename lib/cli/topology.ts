@@ -1,7 +1,7 @@
 import type { GPUStatus } from '../claims/index.ts';
 import { LINK_KINDS, type LinkKind } from '../gpus/index.ts';
 import { sanitize } from '../platform/index.ts';
-import type { Link, MachineTopology } from '../status/index.ts';
+import type { Link, MachineTopology } from '../shapes/index.ts';
 import { alignColumns } from './output.ts';
 
 const MEANINGS: Readonly<Record<LinkKind, string>> = {

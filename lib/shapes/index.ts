@@ -361,6 +361,38 @@ export const BOOKING_ENTRY = record(
 );
 export interface BookingEntry extends Checked<typeof BOOKING_ENTRY> {}
 
+const PLACE = record(
+  {
+    index: described(index, "NVML's index"),
+    uuid: text,
+    cpus: described(or(text), 'the processors near it as the kernel writes them, 0-31,64-95'),
+    numaNode: described(or(id), 'of these processors; null: unknown, or there are several'),
+    nvlinks: or(record({ active: id, inactive: id })),
+  },
+  'The place of a GPU in the machine.',
+);
+export interface Place extends Checked<typeof PLACE> {}
+
+const LINK = record(
+  {
+    a: described(index, "NVML's index"),
+    b: index,
+    kind: described(
+      or(word('nvlink', 'nvswitch', 'pcie-switch', 'pcie-switches', 'host-bridge', 'numa', 'system')),
+      'the closest connection',
+    ),
+    links: described(or(id), 'active NVLinks between the two; null: none'),
+  },
+  'The connection of two GPUs.',
+);
+export interface Link extends Checked<typeof LINK> {}
+
+const TOPOLOGY = record(
+  { gpus: listOf(shape('Place', PLACE)), links: described(listOf(shape('Link', LINK)), 'each pair once') },
+  'The connections of all GPUs, as in `gpu-owner status --topology --json`.',
+);
+export interface MachineTopology extends Checked<typeof TOPOLOGY> {}
+
 /** All of them, by the names that web's API, Python and docs/json.md give them. */
 export const SHAPES: Readonly<Record<string, Check>> = {
   GPU,
@@ -378,4 +410,7 @@ export const SHAPES: Readonly<Record<string, Check>> = {
   BookingEntry: BOOKING_ENTRY,
   Report: REPORT,
   Sum: SUM,
+  Topology: TOPOLOGY,
+  Place: PLACE,
+  Link: LINK,
 };

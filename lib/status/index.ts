@@ -19,4 +19,4 @@ export {
   type UnexplainedLock,
 } from './inspection.ts';
 export { getQueue, type Observation, observe, type QueueOptions } from './queue-view.ts';
-export { type Link, type MachineTopology, observeTopology } from './topology.ts';
+export { observeTopology } from './topology.ts';

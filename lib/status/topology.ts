@@ -1,34 +1,7 @@
 import { type DiscoveryRequest, type GPUStatus, topologyOf } from '../claims/index.ts';
-import { connectionOf, cpusNear, isInstance, type LinkKind } from '../gpus/index.ts';
+import { connectionOf, cpusNear, isInstance } from '../gpus/index.ts';
+import type { Link, MachineTopology, Place } from '../shapes/index.ts';
 import { observeGPUs } from './discovery.ts';
-
-/** The connection of two GPUs, by NVML's indices. */
-export interface Link {
-  a: number;
-  b: number;
-  /** null: the driver doesn't tell. */
-  kind: LinkKind | null;
-  /** Active NVLinks between the two; null: not connected by them. */
-  links: number | null;
-}
-
-/** What is near a GPU. */
-export interface Place {
-  index: number;
-  uuid: string;
-  /** The processors as the kernel writes them, '0-31,64-95'; null: the driver doesn't tell. */
-  cpus: string | null;
-  /** The NUMA node of these processors; null: the driver doesn't tell, or there are several. */
-  numaNode: number | null;
-  /** NVLinks that are up, and those that aren't; null: the driver doesn't tell. */
-  nvlinks: { active: number; inactive: number } | null;
-}
-
-/** The GPUs of the machine and their connections, each pair once. */
-export interface MachineTopology {
-  gpus: Place[];
-  links: Link[];
-}
 
 /** How the GPUs are connected, and their states. Takes nothing. @throws as {@link observeGPUs} */
 export async function observeTopology(

@@ -330,6 +330,37 @@ class Sum(TypedDict):
     energyKWh: Optional[float]
 
 
+class Topology(TypedDict):
+    """The connections of all GPUs, as in `gpu-owner status --topology --json`."""
+
+    gpus: List["Place"]
+    links: List["Link"]
+
+
+class PlaceNvlinks(TypedDict):
+    active: int
+    inactive: int
+
+
+class Place(TypedDict):
+    """The place of a GPU in the machine."""
+
+    index: int
+    uuid: str
+    cpus: Optional[str]
+    numaNode: Optional[int]
+    nvlinks: Optional["PlaceNvlinks"]
+
+
+class Link(TypedDict):
+    """The connection of two GPUs."""
+
+    a: int
+    b: int
+    kind: Optional[Literal["nvlink", "nvswitch", "pcie-switch", "pcie-switches", "host-bridge", "numa", "system"]]
+    links: Optional[int]
+
+
 class GPUAttributes:
     """The members of `GPU`, as Python writes them."""
 
