@@ -97,8 +97,8 @@ export function useLog(address: string, token: string, isOnline: boolean): Log {
 }
 
 /**
- * Reads an answer that goes on, and asks anew where the connection is lost.
- * @param read reads to the end; throws an error if it isn't a good one. `expect` is told in how many ms the next piece comes; null: any time
+ * Reads a streamed answer, and reconnects when the connection is lost.
+ * @param read reads to the end; throws an error if it isn't a good one. `expect` gets the ms until the next piece; null: any time
  * @returns whether the token was refused; otherwise it is aborted, or read to the end
  */
 async function follow(

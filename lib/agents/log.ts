@@ -16,7 +16,7 @@ interface LogPart {
 /**
  * Reads whole characters, without what only terminals understand. From another machine comes no more than is wanted.
  * @param word the job's number or address
- * @param from negative: so many bytes before the end
+ * @param from an offset in bytes; negative: from the end
  * @throws CommandFailure if it can't be read
  */
 export async function readLog(word: string, from: number, maxBytes: number): Promise<LogPart> {
@@ -60,7 +60,7 @@ function wholeCharacters(bytes: Buffer): number {
   return bytes.length;
 }
 
-/** A line that was drawn anew, as progress bars do, is several lines. NUL stands where a long log was cut. */
+/** A redrawn line (a progress bar) becomes several lines. NUL stands where a long log was cut. */
 function plain(text: string): string {
   return (
     stripVTControlCharacters(text)

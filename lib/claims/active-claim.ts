@@ -89,7 +89,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
 
   /**
    * Claims GPUs and shows them. If a program without a claim came in between, or the driver went away, it gives them back and
-   * tries anew.
+   * tries again.
    *
    * @param take claims the GPUs; after a conflict with that
    * @throws what `take` throws, ERR_PLACEHOLDER, ERR_GPU_UNAVAILABLE after too many conflicts; nothing is held then

@@ -132,10 +132,10 @@ function nameOfLease(directory: LockDirectory, key: LeaseKey): string {
   return leaseName(level.uuid, level.depth);
 }
 
-/** More than one share has: a process with so many is another program. */
+/** More locks than a share has: a process with this many is another program. */
 const MANY_LOCKS = 1_000;
 
-/** Names the processes that have locked so much of a lease file, as far as this user can see them. */
+/** Names the processes with this many locks on a lease file, as far as this user can see them. */
 function explainDamage(candidate: Candidate, directory: LockDirectory, key: LeaseKey): Candidate {
   const name = nameOfLease(directory, key);
   for (const descriptor of directory.filesNamed(name)) {

@@ -101,7 +101,7 @@ export function nextLook(before: Look | null, { at, energy, utilization, isUsed,
   if (utilization > 0) return look;
   const used = before === null || before.energy === null || energy === null ? -1 : energy - before.energy;
   look.looks = (before?.looks ?? 0) + 1;
-  // The counter begins anew with the driver.
+  // The counter restarts with the driver.
   if (before === null || used < 0 || at <= before.at) return look;
   const watts = (used * 1_000) / (at - before.at);
   const rest = isUsed ? inUse : free;

@@ -85,7 +85,7 @@ interface AskedLease extends PreemptibleLease {
 }
 
 /**
- * The preemptible leases of these GPUs. Locks and the files of jobs tell, as a record may be anybody's.
+ * The preemptible leases of these GPUs. Decided by locks and the files of jobs, because any user can write a record.
  * @param asked when the request has asked leases
  */
 function readPreemptible(

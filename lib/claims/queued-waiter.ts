@@ -248,7 +248,7 @@ export class QueuedWaiter {
   }
 
   /**
-   * Leaves the wait behind these to a smaller process in place of this one, if it has lasted long enough. @returns otherwise, after how
+   * Replaces this process by a smaller one that waits for these, if the wait has lasted long enough. @returns otherwise, after how
    * many ms to ask again
    */
   async #handOverBehind(wait: BlockedWait, ahead: number, options: QueuedWaitOptions): Promise<number> {
@@ -370,7 +370,7 @@ export class QueuedWaiter {
     );
   }
 
-  /** Whether the wait behind these blockers is over. */
+  /** Whether the wait for these blockers is over. */
   async #lookAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<boolean> {
     const { queue, slot, blockers } = wait;
     this.#notGranted = { ...this.#notGranted, seenAt: now() };
@@ -381,7 +381,7 @@ export class QueuedWaiter {
     };
     if (!slot.isIntact(this.#notGranted.directory) || !blockers.every(there)) return true;
     const { gpuRequest, directory, job } = this.#notGranted;
-    // A leased GPU can't be taken by anybody, so no waiter is to blame. One that was booked may not be watched yet.
+    // No waiter can take a leased GPU, so none is to blame. One that was booked may not be watched yet.
     if (
       !options.watched &&
       gpuRequest.memory === undefined &&

@@ -53,7 +53,7 @@ export function noteEnergy(): void {
   native().driverReadEnergy(false);
 }
 
-/** After a driver didn't tell, it isn't asked again for so long, in ms: where it hangs, each claim of a process would wait for it. */
+/** Pause after a driver call without an answer, in ms: if the driver hangs, each claim of a process would wait for it. */
 const SILENCE_MS = 10_000;
 let askAgain = 0;
 
@@ -68,7 +68,7 @@ export function energySince(claim: Claim): number | null {
     for (const { uuid, energyJoules: before = 0 } of gpus) {
       const after = seen.find((gpu) => gpu.uuid === uuid)?.energyJoules;
       if (after === undefined) throw new Error('the driver is silent');
-      // The counter begins anew with the driver.
+      // The counter restarts with the driver.
       if (after < before) return null;
       joules += after - before;
     }

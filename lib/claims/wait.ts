@@ -180,7 +180,7 @@ export async function checkPossible(request: DiscoveryRequest): Promise<JoiningR
   return found.gpuRequest;
 }
 
-/** When a wait of so many ms that begins now ends. */
+/** The time at which a wait of at most `maxWait` ends, if it begins now. */
 export function endOf(maxWait: number | null): number {
   return maxWait === null ? Number.POSITIVE_INFINITY : now() + maxWait;
 }
@@ -272,7 +272,7 @@ async function waitForChange(
       };
       for (const epochLock of epochLocks) waitFor(epochLock);
       if (waiter !== null) cancels.push(waiter.watchBookings(resolve));
-      // Their numbers may be this one's own by now, or of requests behind: to wait for them could be to wait for itself.
+      // This waiter or a later one may have their numbers by now: it could wait for itself.
       if (!isCurrent && ahead.length > 0) return resolve();
       for (const slot of ahead) {
         const queue = found.directory === null ? null : WaitQueue.open(found.directory);
@@ -323,12 +323,12 @@ function handOverAtFront(
 const MIN_PAUSE_MS = 10;
 const MAX_PAUSE_MS = 100;
 
-/** Places that change hands all the time can't be told from waiters who come and go: then the claim gives up after so many ms. */
+/** Limit of a wait while slots keep changing hands, in ms: they can't be distinguished from waiters that come and go. */
 const STALL_LIMIT_MS = 15_000;
 
 /**
  * Stalls as seen by those who have no slot in the queue with those who have one: what these could use is left to them, but they have some
- * seconds only to take it. So a waiter who never does, which anybody can forge, keeps no GPU idle.
+ * seconds only to take it. So a waiter that never does, which any user can forge, keeps no GPU idle.
  */
 class UnqueuedStallDetector {
   readonly #stallDetector = new StallDetector();
@@ -373,18 +373,18 @@ export function* claimAtOnce(request: ClaimRequest): ClaimSteps<Claim> {
   }
 }
 
-/** The ends of so many leases are waited for, each by a thread. */
+/** Upper bound on watched leases; each has a thread. */
 const MAX_LOCKS = 64;
 
-/** The obstacles of a claimant that isn't behind others. */
+/** The obstacles of the first claimant in the queue. */
 interface InTheWay {
-  /** Leases whose ends are told. The caller closes the descriptors. */
+  /** Leases to watch. The caller closes the descriptors. */
   epochLocks: EpochLock[];
   /** Slots of those who could use a part of what is free. */
   ahead: number[];
   /** GPUs are used without a lease, silent, or suspect. */
   isPolled: boolean;
-  /** The end of each lease is told. */
+  /** Called at the end of each lease. */
   isComplete: boolean;
 }
 

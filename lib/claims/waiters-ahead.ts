@@ -131,7 +131,7 @@ export function backfilledSlots(
   return new Set(backfilled([...free], waiters, candidates.map(useOf), Date.now()).keys());
 }
 
-/** The use of a GPU, whatever the request's own criteria say of it. */
+/** The use of a GPU, independent of the request's own criteria. */
 function useOf({ gpu: { uuid }, verdict, lease }: Candidate): GPUUse {
   const isFree = verdict.state === 'free' || verdict.keptFor !== undefined;
   return { uuid, lease, state: lease !== null ? 'leased' : isFree ? 'free' : verdict.state };

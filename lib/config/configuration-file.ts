@@ -118,7 +118,7 @@ function canSee(path: string): boolean {
 
 function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: boolean): void {
   if ((mode & 0o002) !== 0) {
-    throw problem(path, null, 'everybody may write to it, so anybody could change it; chmod o-w');
+    throw problem(path, null, 'every user may write to it; run chmod o-w');
   }
   if (kind === 'user' || isRoot(uid) || (named && uid === process.geteuid?.())) return;
   throw problem(path, null, `it belongs to uid ${uid}; the machine's file must belong to root (chown root)`);
@@ -188,9 +188,9 @@ function checkKey(key: string, path: string, line: number | null, kind: Kind): v
   if (Object.hasOwn(foreign, key))
     throw problem(path, line, `${key} is for ${owner} file only: ${foreign[key]}`);
   const meant = closest(key, known);
-  // Without the space behind a colon, a secret is a part of the key.
+  // Without the space after a colon, a secret is a part of the key.
   const shown = key.includes('://')
-    ? 'with a URL in it: a space is missing behind its colon'
+    ? 'with a URL in it: a space is missing after its colon'
     : showValue(key);
   throw problem(
     path,

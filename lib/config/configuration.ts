@@ -48,7 +48,7 @@ const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude
 /**
  * Reads the configuration files: the machine's (/etc/gpu-owner/config.yaml, or what GPU_OWNER_MACHINE_CONFIG names; '/dev/null'
  * for none) and the user's ($XDG_CONFIG_HOME/gpu-owner/config.yaml, by default in ~/.config). Both may be missing, but not one
- * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs whatever the variable says.
+ * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs in any case.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices`,
  * `conventions` and `cpuBind`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`; `urgent`.
@@ -90,7 +90,7 @@ function pick<Key extends keyof Entries>(entries: Entries, keys: readonly Key[])
   return Object.assign({}, ...keys.filter((key) => key in entries).map((key) => ({ [key]: entries[key] })));
 }
 
-/** Where users are told of their jobs. */
+/** How users are notified of their jobs. */
 export interface NotificationTargets {
   /** A program and its arguments; null: none. */
   command: readonly string[] | null;

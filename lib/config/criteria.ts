@@ -27,12 +27,12 @@ export type Selector =
   | { kind: 'name'; pattern: string; text: string };
 
 /**
- * Which GPUs will do, as users say it. Without any: no compute process of anybody is on the GPU (an idle MPS server isn't
+ * The users' conditions on GPUs. Without any: no compute process is on the GPU (an idle MPS server isn't
  * one), and no more than 100 MiB of its memory are in use beyond what visible graphics processes (a desktop) explain. Where
  * the driver can't tell what a desktop uses, as under WSL 2: no more than 4 GiB, or half of the GPU's memory if that is less.
  */
 export interface Criteria {
-  /** At least so much memory must be free. A text such as '20GiB', or bytes (from 1 MiB on). Default: no condition. */
+  /** The least free memory. A text such as '20GiB', or bytes (from 1 MiB on). Default: no condition. */
   minFreeMemory?: number | string | undefined;
   /**
    * So much memory may be in use beyond what graphics processes use; a text, or bytes. Default: see above (with
@@ -47,7 +47,7 @@ export interface Criteria {
   maxUtilization?: number | string | undefined;
   /** The highest temperature that it may have, in degrees Celsius. Default: no condition. */
   maxTemperature?: number | string | undefined;
-  /** Accept power, utilization and temperature that the driver can't tell, whatever the limit. Default false. */
+  /** Accept power, utilization and temperature that the driver can't report, also with a limit. Default false. */
   allowUnknown?: boolean | undefined;
   /** Only these GPUs. Default: all. */
   devices?: DeviceSelector | readonly DeviceSelector[] | undefined;

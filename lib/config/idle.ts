@@ -8,11 +8,11 @@ export interface IdleRules {
   afterMs: number;
   /** How much later the job is ended, in ms; null: never. */
   endMs: number | null;
-  /** Whether the warning is told by notifyCommand and notifyWebhook, too. */
+  /** Whether notifyCommand and notifyWebhook send the warning, too. */
   notify: boolean;
   /** Users whose jobs are left alone, by name, or by number as text. */
   users: readonly string[];
-  /** Below so many percent, utilization is none. */
+  /** Utilization below this counts as none, in percent. */
   minUtilization: number;
 }
 

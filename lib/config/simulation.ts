@@ -22,7 +22,7 @@ export function simulatedMachine(env: NodeJS.ProcessEnv = process.env): string |
   return machine;
 }
 
-/** A process keeps the machine that it has begun with, whatever becomes of the file. */
+/** A process keeps its first machine, even if the file changes. */
 const files = new Map<string, string>();
 
 /** The name of the machine that a file describes, as simulator/machine_file.cc makes it: also of the contents. */

@@ -10,7 +10,7 @@ export function loadYAML(): typeof YAML {
 }
 
 /**
- * The line of something that is nested deeper than so many levels; null: nothing is. Composing a document recurses, and a stack
+ * The first line that is nested deeper than `maxDepth`; null: none. Composing a document recurses, and a stack
  * that fills up can take the whole process down, so this is measured before, in the parser's flat syntax tree.
  */
 export function nestingBeyond(yaml: typeof YAML, text: string, maxDepth: number): number | null {

@@ -59,7 +59,7 @@ export interface Convention {
   enter(claimant: Claimant): Waiting<DecisionGuard | null>;
   /**
    * The holders of GPUs. Takes nothing.
-   * @param tidy also remove what claims of ours left behind that were killed, and note traces of others: for one claimant at a time
+   * @param tidy also remove the marks of killed claims, and note traces of others: for one claimant at a time
    */
   holders(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders>;
   /**

@@ -104,7 +104,7 @@ export class Conventions {
     this.#choice = choice;
   }
 
-  /** The conventions in use, determined anew for each decision: a tool may have come into use meanwhile. */
+  /** The conventions in use, determined for each decision: a tool may have come into use meanwhile. */
   get #active(): readonly Convention[] {
     this.#known ??= activeOnes(this.#choice);
     return this.#known;
@@ -138,7 +138,7 @@ export class Conventions {
 
   /**
    * The holders of GPUs by other conventions. Takes nothing.
-   * @param tidy also remove what claims of ours left behind that were killed: for one claimant at a time
+   * @param tidy also remove the marks of killed claims: for one claimant at a time
    */
   *holders(gpus: readonly GPU[], leases: Leases, tidy = false): Waiting<Holders> {
     const wholes = gpus.filter(isWhole);

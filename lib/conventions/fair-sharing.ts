@@ -3,7 +3,7 @@ import type { Claimant } from './convention.ts';
 
 /**
  * Claims share safe-gpu's lock, so in a stream of them it would never come free, and a program of safe-gpu, which wants it
- * alone, would starve. So sharing has periods, and newcomers wait for the end of one that has lasted so many ms.
+ * alone, would starve. So sharing has periods, and newcomers wait for the end of one that has lasted this long.
  */
 const PERIOD_MS = 5_000;
 /** How long the lock then stays free, in ms: enough for a process that is blocked in lockf(3) to be woken and to have it. */
@@ -25,8 +25,8 @@ interface Period {
 
 /**
  * Waits until a newcomer may share the lock. The period is known to all claimants of the machine by a note in their lock
- * directory; whether anybody shares the lock is only ever taken from the kernel.
- * @param isShared whether anybody shares the lock now, or this byte of it
+ * directory; only the kernel says whether a claim shares the lock.
+ * @param isShared whether a claim shares the lock now, or this byte of it
  * @returns the byte to share
  */
 export function* waitForSharing(
@@ -55,7 +55,7 @@ export function* waitForSharing(
     } else if (isShared(number) && waited < PERIOD_END_TIMEOUT_MS) {
       yield* sleeping(POLL_MS);
     } else {
-      // While a claim of an older period is suspended, no program can have the lock alone, so a gap would be in vain.
+      // While a claim of an older period is suspended, no program can have the lock alone, so a gap would be useless.
       note.write(
         format({
           number: (number + 1) % MAX_PERIOD_NUMBER,

@@ -29,7 +29,7 @@ export type ForeignFile =
   /** A link, a directory, a FIFO, a file with several names, one that is too large: no tool's lock, and not ours to touch. */
   | { state: 'strange' };
 
-/** Reads it without following links and without waiting for anybody. */
+/** Reads a file without following links and without blocking. */
 export function readForeign(directory: Directory, name: string): ForeignFile {
   const descriptor = directory.openForProbe(name);
   if (descriptor === -errno.ENOENT) return { state: 'missing' };

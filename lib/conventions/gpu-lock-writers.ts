@@ -20,7 +20,7 @@ const POLL_MS = 20;
 const NOTICE_MS = 1_000;
 /** The kernel's ticks in /proc are of this length on every architecture. */
 const TICK_MS = 10;
-/** One process in so many is asked for its age: to read a name is quicker. */
+/** One process in this many is asked for its age: reading a name is quicker. */
 const AGE_STEP = 8;
 /** So many old ones of these in a row mean that the others are older, too. */
 const MAX_OLD = 4;

@@ -22,7 +22,7 @@ const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
 /** Where claims tell each other that they have seen locks of gpu_lock, so that they don't wait for it where it isn't used. */
 const SIGHTING = '.seen-by-gpu-owner';
 const SIGHTING_TEXT = 'Claims of gpu-owner have seen locks of gpu_lock in this directory.\n';
-/** For so long a sighting counts, in ms. */
+/** How long a sighting counts, in ms. */
 const SIGHTING_MAX_AGE_MS = 7 * 24 * 3_600_000;
 
 /** The state of a lock, as its file tells it. */
@@ -113,7 +113,7 @@ function nameFor({ index }: GPU): string {
   return `gpu_${index}.json`;
 }
 
-/** Anybody may have made or removed it: then claims wait in vain, or notice less. */
+/** Any user may create or remove it: then claims wait needlessly, or notice less. */
 function wasSighted(directory: Directory): boolean {
   const note = directory.statusOf(SIGHTING);
   return note !== null && Math.abs(Date.now() - note.changedAt) < SIGHTING_MAX_AGE_MS;

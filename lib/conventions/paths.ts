@@ -30,7 +30,7 @@ export function workingDirectory(): string | null {
   return ifPossible(() => process.cwd(), null);
 }
 
-/** Makes a directory of others where it is missing, with its mode whatever the umask; null: it can't be had. */
+/** Creates another tool's directory if it is missing, with its mode despite the umask; null on failure. */
 export function ensureDirectory(path: string, mode: number): Directory | null {
   const made = Directory.open(path, mode);
   if (typeof made !== 'number') return made;

@@ -130,7 +130,7 @@ function* share(file: OpenFile, byte: number, since: number, timeoutMs: number):
     const directory = Directory.at(file.directory.path);
     if (directory === null) return;
     file.directory = directory;
-    const descriptor = open(file); // removed and made anew meanwhile: locks would not meet
+    const descriptor = open(file); // removed and created again meanwhile: locks would not meet
     if (descriptor === null) return;
     closeSync(file.descriptor);
     file.descriptor = descriptor;

@@ -158,7 +158,7 @@ export class Enforcer {
     try {
       writeState(this.#state);
     } catch (error) {
-      failure = `can't write the state (${errorCode(error)}): if enforce is started anew, users are warned anew. Make room in /run.`;
+      failure = `can't write the state (${errorCode(error)}): after a restart of enforce, users are warned again. Make room in /run.`;
     }
     if (failure !== '' && failure !== this.#saveFailure) this.#log(failure);
     this.#saveFailure = failure;

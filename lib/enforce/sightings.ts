@@ -1,4 +1,4 @@
-// The processes that compute where they may not. Records of leases may be anybody's, so whose a GPU is follows from the kernel's locks.
+// The processes that compute where they may not. Any user can write records of leases, so a GPU's owner follows from the kernel's locks.
 import type { GPUStatus, LockDirectory } from '../claims/index.ts';
 import type { EnforceRules } from '../config/index.ts';
 import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
@@ -294,7 +294,7 @@ function spacesOf(pid: number): string | null {
 
 /**
  * Whether the program of a process is one of these, by its path or the last part of it. The kernel tells that: the name of a
- * process is whatever it likes. Only root's programs count.
+ * process can have any name. Only root's programs count.
  */
 function isProgram(pid: number, programs: readonly string[]): boolean {
   const path = readLink(`/proc/${pid}/exe`);

@@ -54,7 +54,7 @@ export function statePath(): string {
   return join(machine === null ? DIRECTORY : simulationDirectory(machine), 'enforce.json');
 }
 
-/** The state of this boot; where there is none that can be believed, the users are warned anew. */
+/** The state of this boot; without a trustworthy one, the users are warned again. */
 export function readState(path = statePath()): State {
   const text = ifPossible(() => (isRoot(lstatSync(path).uid) ? readFileSync(path, 'utf8') : null), null);
   const state = text === null ? null : schema.readAs(STATE, text);

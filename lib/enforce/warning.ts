@@ -34,7 +34,7 @@ function terminalsIn(directory: string): string[] {
   return ifPossible(() => readdirSync(directory).filter((name) => /^\d+$/.test(name)), []);
 }
 
-/** Runs `notifyCommand` of the configuration as the user, and doesn't wait for it. @param onFailure is told why it failed */
+/** Runs `notifyCommand` of the configuration as the user, and doesn't wait for it. @param onFailure called with the reason of a failure */
 export function runNotifyCommand(
   { uid, gid, user }: { uid: number; gid: number; user: string },
   event: string,

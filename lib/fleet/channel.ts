@@ -20,7 +20,7 @@ export interface ChannelOptions {
   words: readonly string[];
   /** Where it runs: an absolute path. */
   directory: string;
-  /** The connection ends if gpu-owner, which has spoken, says nothing for so long, in ms. */
+  /** The connection ends after this silence of gpu-owner, in ms. */
   quietMs: number;
   /** Called when gpu-owner starts there, which may then be sent lines. */
   onBegin: () => void;

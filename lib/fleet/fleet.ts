@@ -104,7 +104,7 @@ class Logins {
   }
 }
 
-/** The arguments of gpu-owner on a host; a function is asked anew for each connection. */
+/** The arguments of gpu-owner on a host; a function is called for each connection. */
 export type Words = readonly string[] | (() => readonly string[]);
 
 /** Between two connections to a host that has failed, in ms: each time twice as long. */
@@ -113,9 +113,9 @@ const MAX_RETRY_MS = 60_000;
 
 /**
  * Asks all hosts for answers that come again and again, over one connection each, until it is aborted. A connection that ends is made
- * anew, in pauses that grow.
+ * again, in pauses that grow.
  * @param words the arguments of gpu-owner there: it prints a line of JSON at a time
- * @param quietMs a host that says nothing for so long has failed
+ * @param quietMs after this silence a host has failed
  */
 export async function watchHosts<Kind extends keyof Records>(
   hosts: readonly Host[],

@@ -14,9 +14,9 @@ import { parseRecords } from './records.ts';
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;
 const FEED = ['top', '--json', '--no-jobs', `--interval=${FEED_INTERVAL_MS}ms`];
-/** A host that says nothing for so long has failed, for now; what it said is old by then. */
+/** Silence after which a host counts as failed, and its last answer as outdated. */
 const QUIET_MS = 10_000;
-/** The first answer of a host is waited for so long, before a job joins the queue of another one. */
+/** How long to wait for a host's first answer before a job joins the queue of another one. */
 const PATIENCE_MS = 3_000;
 const TIMEOUT_MS = 15_000;
 /** Between two tries with a host that has refused, in ms: each time twice as long. */

@@ -38,7 +38,7 @@ export interface Place {
 
 /**
  * submitting: into the queue of `next`; queued: it waits at `at`; holding: `next` is asked for GPUs; cancelling: `at` is asked to let it
- * go; confirming: `next` is told to start it; settled: it is at `at` for good, or is over.
+ * go; confirming: `next` is asked to start it; settled: it is at `at` for good, or is over.
  */
 const STEPS = ['submitting', 'queued', 'holding', 'cancelling', 'confirming', 'settled'] as const;
 

@@ -11,7 +11,7 @@ export interface HostRefusal {
   isCertain: boolean;
 }
 
-/** People are told then what is waited for. */
+/** Delay before a message names what is being waited for. */
 const SLOW_MS = 2_000;
 
 type RefusalOfHost = HostRefusal & { host: string };

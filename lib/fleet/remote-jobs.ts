@@ -1,12 +1,12 @@
 // Background jobs of other machines, followed over one connection each. A connection that is lost is neither an end nor a failure of a
-// job: it is made anew.
+// job: it is opened again.
 import type { Host } from '../config/index.ts';
 import { isLiving, type Job, wordOf } from '../jobs/index.ts';
 import { watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import type { OutputPiece } from './records.ts';
 
-/** A host that says nothing for so long has failed, for now, in ms. */
+/** Silence after which a host counts as failed, in ms. */
 const QUIET_MS = 15_000;
 
 /** Whether a host that has answered before may do so again: it hasn't said itself that there is no such job. */
@@ -99,7 +99,7 @@ export async function waitOnHost(
 
 /** The part of a job's output that is wanted. */
 interface WantedOutput {
-  /** Where to begin, in bytes, negative: so many before the end. With a comma behind it, and how many bytes are enough. */
+  /** Where to begin, in bytes (negative: from the end); after a comma, how many bytes are enough. */
   from: string;
   /** null: `from` counts; otherwise the last lines. */
   lines: number | null;

@@ -76,7 +76,7 @@ export function release(ssh: ChildProcess): void {
   if (parentPipe?.writable) parentPipe.end('\n', () => parentPipe.destroy());
 }
 
-/** `whole`: all that is waited for is there; `alive`: the time limit begins anew; `size`: it is too much. */
+/** `whole`: all that is waited for is there; `alive`: the time limit restarts; `size`: it is too much. */
 export type Heard = 'whole' | 'alive' | 'size' | null;
 
 /** Takes the output of a host. */

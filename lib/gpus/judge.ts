@@ -16,7 +16,7 @@ import { type ComputeProcess, measureUse, sum, type Use } from './use.ts';
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
 export const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
 
-/** Memory that a desktop may use where the driver doesn't tell how much that is: so much, but at most half of the GPU's memory. */
+/** Memory left to a desktop of unknown size: this, but at most half of the GPU's memory. */
 const DESKTOP_ALLOWANCE_BYTES = 4 * 1024 ** 3;
 
 const GIB = 1024 ** 3;
@@ -47,7 +47,7 @@ export function judge(gpu: GPU, context: JudgeContext): Verdict {
 function judgeFree(gpu: GPU, context: JudgeContext): Verdict {
   const { criteria } = context;
   if (!criteria.force) return judgeUse(gpu, context);
-  // A process keeps all others off a GPU whose compute mode is exclusive, whatever is skipped.
+  // In an exclusive compute mode, one process keeps all others off the GPU, also with --force.
   const accepting = { ...context, criteria: { ...criteria, allowProcesses: true } };
   const occupied = context.ofOwnJob ? null : judgeProcesses(gpu, measureUse(gpu, context), accepting);
   return occupied ?? { state: 'free', reason: null, transient: false };

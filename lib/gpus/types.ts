@@ -100,7 +100,7 @@ export interface JudgeContext {
   describe?: ((pid: number) => ProcessDescription) | undefined;
   /** PIDs of the claimant itself: what they use is no obstacle. */
   ownPids?: ReadonlySet<number> | undefined;
-  /** The GPU belongs to the job in which the claimant runs: so does whatever uses it, and only explicit thresholds count. */
+  /** The GPU belongs to the job in which the claimant runs: so do the processes that use it, and only explicit thresholds count. */
   ofOwnJob?: boolean | undefined;
   /** The shares of the GPU, and the one that is asked for; missing: there are none, and a whole GPU is. */
   sharing?: Sharing | undefined;

@@ -115,7 +115,7 @@ function ordinalsOf(
 ): string[] | { why: string } {
   const usable = accessible(gpus);
   const unknown = usable.findIndex(isUnknown);
-  // GPUs behind one that may or may not count have no number.
+  // GPUs after one that may or may not count have no number.
   const busOrder = (unknown < 0 ? usable : usable.slice(0, unknown)).map(({ uuid }) => uuid);
   if (order?.trim() === 'PCI_BUS_ID') return busOrder;
   if (unknown >= 0) return { why: ` may, and GPU ${usable[unknown]?.index} doesn't answer` };

@@ -115,7 +115,7 @@ function missingInterpreter(path: string, directory: string): string | null {
   return paths.some((each) => isFile(each) && isExecutable(each)) ? null : program;
 }
 
-/** The text behind `#!`; null: there is none, or this user may not read it. */
+/** The text after `#!`; null: none, or unreadable for this user. */
 function firstLine(path: string): string | null {
   const text = beginningOf(path, MAX_FIRST_LINE_BYTES) ?? '';
   return /^#![ \t]*([^\n]*)/.exec(text)?.[1]?.replace(/[ \t]+$/, '') ?? null;
@@ -200,7 +200,7 @@ function remedyForVariables(command: readonly string[]): string {
   const variables = command.slice(0, own < 0 ? undefined : own);
   const others = variables.filter((word) => !word.startsWith('CUDA_VISIBLE_DEVICES='));
   const words = [...(others.length > 0 ? ['env', ...others] : []), ...command.slice(variables.length)];
-  const written = words.length > 0 ? `write: ${line(words)}` : 'write a command behind it';
+  const written = words.length > 0 ? `write: ${line(words)}` : 'write a command after it';
   if (others.length === variables.length) return `set variables before gpu-owner, or ${written}`;
   return `gpu-owner sets CUDA_VISIBLE_DEVICES to the GPUs that it claims (choose among them with --devices); ${written}`;
 }

@@ -22,7 +22,7 @@ export interface IdleLimit {
   /** As its user wrote it; null: the machine's configuration says so. */
   text: string | null;
   minUtilization: number;
-  /** Whether the warning is told by notifyCommand and notifyWebhook, too. */
+  /** Whether notifyCommand and notifyWebhook send the warning, too. */
   notify: boolean;
 }
 

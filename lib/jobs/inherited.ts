@@ -18,7 +18,7 @@ export function hideExtraCertificates(): void {
   setVariables({ NODE_EXTRA_CA_CERTS: undefined, [EXTRA_CERTIFICATES]: file });
 }
 
-/** Undoes {@link hideExtraCertificates}, and the same of the launcher: whatever this process starts finds the variable. */
+/** Undoes {@link hideExtraCertificates}, also the launcher's: processes that this one starts find the variable. */
 export function showExtraCertificates(): void {
   const file = process.env[EXTRA_CERTIFICATES];
   if (file) setVariables({ NODE_EXTRA_CA_CERTS: file, [EXTRA_CERTIFICATES]: undefined });

@@ -19,7 +19,7 @@ export interface OutputPart {
   at: number;
 }
 
-/** Where to begin: at an offset, which is negative for so many bytes before the end, or with the last lines. */
+/** Where to begin: at an offset (negative: from the end), or with the last lines. */
 export interface OutputStart {
   at: number;
   /** null: the offset counts. */
@@ -137,7 +137,7 @@ function isEmpty(bytes: Buffer): boolean {
   return bytes[0] === 0 && bytes.subarray(1).equals(bytes.subarray(0, -1));
 }
 
-/** The offset where the last so many lines begin. */
+/** The offset of the last `lines` lines. */
 function startOfLast(file: number, lines: number): number {
   const { size } = fstatSync(file);
   let left = lines;

@@ -146,7 +146,7 @@ export class JobProcess implements BackgroundJob {
 
   /**
    * Lets the job be seen and leaves the submitter, unless its GPUs decide whether there is a job. May become another program, which starts
-   * this one anew. @throws what prevents the start
+   * this one again. @throws what prevents the start
    */
   detach(): void {
     const { id } = this.request;
@@ -166,7 +166,7 @@ export class JobProcess implements BackgroundJob {
     for (const descriptor of descriptors) closeSync(descriptor);
   }
 
-  /** Whether its number is told once it has them: it doesn't wait for any, and follows no job whose end isn't known. */
+  /** Whether its number is printed only with its GPUs: it doesn't wait for any, and follows no unfinished job. */
   get #needsGPUsFirst(): boolean {
     const { wanted, count } = this.request;
     return wanted == null && count > 0 && this.#isFree;

@@ -55,7 +55,7 @@ export interface JobRequest {
   limitMs: number | null;
   /** The key of this place of a job that may move, as in `MoveRequest`; missing: it stays here. */
   move?: { key: string; isHeld: boolean };
-  /** Whether its user is told of its start and end. */
+  /** Whether its start and end notify its user. */
   notify: boolean;
   /** The job that this is once more; null: none. */
   resubmits: number | null;
@@ -101,7 +101,7 @@ interface JobEnd {
   requeued: number | null;
   /** How often it was preempted, and how many ms it ran before that. */
   preempted: number;
-  /** How often it had failed, and was started anew. */
+  /** How often it was restarted after a failure. */
   failures: number;
   ran: number;
 }
@@ -123,7 +123,7 @@ export interface StoredJob {
 
 /**
  * The parts of a job's file, which are written in place: a full disk loses no end. Each has one writer, so that a process that
- * was suspended meanwhile writes over nothing newer. The request stands behind them.
+ * was suspended meanwhile overwrites nothing newer. The request follows the blocks.
  */
 const BLOCKS = {
   progress: { offset: 0, size: 4096 },
@@ -139,7 +139,7 @@ const MAX_PID = 2 ** 22;
 /** Nothing of it is kept. */
 let buffer: Buffer | null = null;
 
-/** A job as its open file has it; null: that is none, or it ended before `since`. Reading it never waits, whatever it is. */
+/** Reads a job from an open file without blocking; null if invalid or ended before `since`. */
 export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJob | null {
   buffer ??= Buffer.alloc(MAX_FILE_BYTES);
   const bytes = buffer;

@@ -52,7 +52,7 @@ const PARTS = 'parts';
 
 const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;
-/** A directory without a job's file is one that is being made, or the remains of that, after so many ms. */
+/** A directory without a job's file is being created; after this time it is a leftover, in ms. */
 const MAKING_MS = 60_000;
 
 /** A job that was made: its request, and descriptors that lock it and lead to its file. */

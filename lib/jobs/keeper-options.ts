@@ -11,7 +11,7 @@ import { endHelpers } from './reaper.ts';
 import { pythonPath } from './stand-ins.ts';
 import type { TimeLimit } from './time-limit.ts';
 
-/** A job in the background, as its keeper is told of it. */
+/** A background job, as its keeper's options describe it. */
 export interface BackgroundJob {
   /** Descriptors of the job's lock and of its file, which programs inherit from this process. */
   lock: number;

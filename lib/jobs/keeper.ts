@@ -121,9 +121,9 @@ interface KeptCommand {
   preemption: Preemption | null;
   /** How this process was started. */
   start: Start;
-  /** Whether it is started anew after it was preempted. */
+  /** Whether it restarts after it was preempted. */
   isRequeued: boolean;
-  /** How often it is started anew after it has failed. */
+  /** How often it restarts after a failure. */
   retries?: number;
   /** The job that it is; null: it isn't in the background. */
   job: BackgroundJob | null;
@@ -267,7 +267,7 @@ export function taskArguments({
     keeperOptions(claim, place, descriptors, { command: title.slice(0, MAX_TITLE_LENGTH) });
   const given: number[] = [];
   optionsWith((descriptor) => given.push(descriptor));
-  // The keeper's numbers are behind all of these.
+  // The keeper's numbers follow these.
   const control = Math.max(FIRST_DESCRIPTOR, output + 1, ...given.map((each) => each + 1));
   let last = control;
   const args = [

@@ -24,7 +24,7 @@ import { readActivity } from '../status/index.ts';
 import { endedJob, type Job, jobAt } from './job-state.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
 
-/** The events of a job of which its user is told, once each; that it does nothing, each time. */
+/** The events that notify a job's user: once each, except `idle`. */
 export const JOB_EVENTS = ['started', 'idle', 'ended'] as const;
 export type JobEvent = (typeof JOB_EVENTS)[number];
 
@@ -335,7 +335,7 @@ function finish(store: JobStore, id: number, event: JobEvent): void {
   ifPossible(() => writeFileSync(markOf(store, id, event), 'told\n', { flag: 'r+' }), undefined);
 }
 
-/** The end is told after the start. */
+/** The end is sent after the start. */
 async function untilStartedTold(store: JobStore, id: number, ms: number): Promise<void> {
   for (const end = now() + ms; now() < end; await sleep(POLL_MS)) {
     const status = statSync(markOf(store, id, 'started'), { throwIfNoEntry: false });

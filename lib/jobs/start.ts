@@ -74,7 +74,7 @@ const CONTROLLED = 'GPU_OWNER_SWEEP_JOB';
 const ERRORS = 'GPU_OWNER_ERRORS';
 /** Names the variable by which a wait goes on in another process. */
 const WAITING = 'GPU_OWNER_WAITING';
-/** The form of its contents: what is left in another one is closed, and the wait begins anew. */
+/** Version of its contents. With another version, the descriptors are closed and the wait restarts. */
 const FORMAT = 3;
 /** The kernel refuses a variable of more than 128 KiB. */
 const MAX_MESSAGE_CHARACTERS = 50_000;
@@ -127,7 +127,7 @@ function takeControlled(): number | null {
 
 const NO_JOB = { job: null, order: undefined, isPlaced: false };
 
-/** Not by its path: whatever becomes of the state directory, the job goes on. */
+/** By descriptor, not by path: the job continues if the state directory is moved or removed. */
 function openJob(asJob: string) {
   const [, lock, file, placed] = /^(\d{1,9}):(\d{1,9})(:placed)?$/.exec(asJob) ?? [];
   const found = file === undefined ? null : readJob(Number(file));
@@ -143,7 +143,7 @@ function takeSubmitter(): number | null {
   try {
     if (!Number.isSafeInteger(descriptor) || !fstatSync(descriptor).isFIFO()) return null;
   } catch {
-    return null; // anybody can set the variable
+    return null; // any program can set the variable
   }
   return native().processCloseOnExec(descriptor) === 0 ? descriptor : null;
 }
@@ -168,14 +168,14 @@ function takeWait(): HandedOverWait | null {
   return null;
 }
 
-/** Other descriptors are not from a waiter: anybody can set the variable. */
+/** Other descriptors are not from a waiter: any program can set the variable. */
 function isHandedOn(descriptor: number): boolean {
   return Number.isSafeInteger(descriptor) && descriptor >= FIRST_DESCRIPTOR && descriptor < 2 ** 31;
 }
 
 const { amount, listOf, nullable, pairOf, record, text, whole } = schema;
 
-/** The text that {@link waitingVariable} writes, checked, as anybody can set a variable. */
+/** Parses and checks the text that {@link waitingVariable} writes: any program can set a variable. */
 const LEFT = record({
   rested: record({
     slot: record({
@@ -225,7 +225,7 @@ export function waitHandover(start: Start, line: (() => WaitLine | null) | undef
 }
 
 /**
- * Turns this process into a small one that waits, and then starts this program anew. Everything that the caller of this process had it
+ * Turns this process into a small one that waits and then restarts this program. Everything that the caller of this process had it
  * inherit stays. Returns only if that isn't possible.
  */
 function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: WaitLine | null): void {
@@ -341,8 +341,8 @@ export function controllerOf(job: MadeJob): { program: readonly string[]; own: n
 }
 
 /**
- * `requeued`: options of a keeper that starts its command anew. To be called when the environment is the command's.
- * @param words how many of the program's words are the command's @param retries how often a command that fails is started anew
+ * `requeued`: options of a keeper that restarts its command. To be called when the environment is the command's.
+ * @param words how many of the program's words are the command's @param retries how often a command restarts after a failure
  * @returns the options, and the program
  */
 export function requeueOptions(
@@ -376,7 +376,7 @@ function environmentAtStart(isJob: boolean): NodeJS.ProcessEnv {
   return before;
 }
 
-/** Variables of a command that may be started anew. */
+/** Variables of a command that may restart. */
 export function restartVariables({ preemptions, failures }: Start): Record<string, string | undefined> {
   return {
     GPU_OWNER_RESTART: String(preemptions + failures),
@@ -385,7 +385,7 @@ export function restartVariables({ preemptions, failures }: Start): Record<strin
 }
 
 /**
- * `first`, below a parent that waits until the job is announced: starts this program anew as its child, unless it has one. The launcher
+ * `first`, below a parent that waits until the job is announced: starts this program again as its child, unless it has one. The launcher
  * does so itself, and other callers start Node.js. @throws ERR_INTERNAL if that isn't possible
  */
 export function belowSubmitter(start: Start): Start {

@@ -30,7 +30,7 @@ export interface Supervised {
   hasExpired(): boolean;
   /** Moves its deadline, in ms since boot. */
   moveDeadline(at: number): void;
-  /** SIGTERM to all of the command's processes, SIGKILL after so many ms. May be repeated to make that sooner. */
+  /** SIGTERM to all of the command's processes, SIGKILL after `ms`. May be repeated to make that sooner. */
   terminate(grace: number): void;
 }
 
@@ -49,7 +49,7 @@ const EVENT = schema.jsonOf(
 );
 type Event = schema.Checked<typeof EVENT>;
 
-/** How often processes that should never be stopped are told to go on, in ms. */
+/** Interval of SIGCONT to processes that should never be stopped, in ms. */
 const HEARTBEAT_MS = 2_000;
 
 /** How long a watchdog may take to follow its keeper, in ms. */

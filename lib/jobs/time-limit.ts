@@ -6,7 +6,7 @@ export interface TimeLimit {
   ms: number;
   /** As its user wrote it. */
   text: string;
-  /** A signal for the command so long before the end; null: none. */
+  /** A signal that the command gets before the end; null: none. */
   notice: { signal: number; ms: number } | null;
 }
 

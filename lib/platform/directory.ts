@@ -37,7 +37,7 @@ export class Directory {
 
   /**
    * Opens what is at a path now.
-   * @param mode to make it with where it is missing, whatever the umask
+   * @param mode to create it with if it is missing, despite the umask
    * @returns -errno where there is none: ELOOP for links that others may have put there, ENOTDIR for what is no directory
    */
   static open(path: string, mode?: number): Directory | number {
@@ -88,7 +88,7 @@ export class Directory {
     return this.#native.openShared(name, size, mode);
   }
 
-  /** Opens a file for reading only, whatever names and mode it has: for looks. @returns a descriptor or -errno */
+  /** Opens a file for reading only, also with several names or another mode. @returns a descriptor or -errno */
   openForProbe(name: string): number {
     return this.#native.openForProbe(name);
   }
@@ -108,7 +108,7 @@ export class Directory {
     return this.#native.create(name, bytes, FOR_OWNER, true);
   }
 
-  /** Removes the file behind the descriptor, if it still has this name. Whether it is gone. */
+  /** Removes the descriptor's file, if it still has this name. Whether it is gone. */
   remove(name: string, descriptor: number): boolean {
     return this.#native.remove(name, descriptor) === 0;
   }
@@ -118,7 +118,7 @@ export class Directory {
     return statusOf(this.pathOf(name));
   }
 
-  /** Whether others find the file behind the descriptor under this name, and this directory where it was. */
+  /** Whether others find the descriptor's file under this name, and this directory where it was. */
   isNamed(descriptor: number, name: string): boolean {
     return native().fileIsNamed(descriptor, this.pathOf(name));
   }

@@ -102,7 +102,7 @@ export function readToken(path: string): string {
   }
 }
 
-/** Makes tokens comparable in constant time, whatever their lengths. */
+/** Makes tokens of any length comparable in constant time. */
 export function tokenDigest(token: string): Buffer {
   return process.getBuiltinModule('node:crypto').createHash('sha256').update(token).digest();
 }

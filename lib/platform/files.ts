@@ -77,7 +77,7 @@ export function formatMode({ mode }: { mode: number }): string {
   return (mode & 0o7777).toString(8).padStart(4, '0');
 }
 
-/** Makes files that only their owner can use, whatever the umask is. */
+/** Makes files that only their owner can use, despite the umask. */
 export function privately<Made>(make: () => Made): Made {
   const umask = process.umask(0o077);
   try {

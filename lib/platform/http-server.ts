@@ -1,4 +1,4 @@
-// HTTP servers that anybody can connect to. Node.js' modules for them take milliseconds to load: those who listen load them.
+// HTTP servers that every user can connect to. Node.js' modules for them take milliseconds to load: those who listen load them.
 import { lstatSync, realpathSync, type Stats, statSync, unlinkSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

@@ -126,7 +126,7 @@ export function ownersOf(descriptor: number, byte: number, files?: readonly Open
   return [...owners.values()];
 }
 
-/** The processes that have so many locks of a file, as far as this user may look into them. */
+/** The processes with at least this many locks of a file, as far as this user may inspect them. */
 export function lockersOf(descriptor: number, least: number): LockOwner[] {
   const { ino } = fstatSync(descriptor);
   return lockedFiles()

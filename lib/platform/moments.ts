@@ -67,7 +67,7 @@ function isDate(text: string): boolean {
   return !Number.isNaN(moment) && isoTime(moment).startsWith(text);
 }
 
-/** A time of day, so many days after that of a moment. Days have 23 to 25 hours. */
+/** A time of day, some days after a moment. Days have 23 to 25 hours. */
 function atTime(
   from: number,
   days: number,

@@ -207,7 +207,7 @@ export function nameIn(text: string, uid: number): string | null {
   return null;
 }
 
-/** The numbers of users and groups by their names, and when one was asked for in vain, in ms. */
+/** The numbers of users and groups by their names, and when one wasn't found, in ms. */
 const toldNumbers = new Map<string, number | { askedAt: number }>();
 /** So long a name counts as unknown before it is asked for again: that starts a program. In ms. */
 const UNKNOWN_MS = 60_000;
@@ -304,7 +304,7 @@ export function pidNamespace(): string | null {
   return namespace;
 }
 
-/** A process and those above it, itself first, without the one that adopts all (PID 1); as far as /proc shows them, and so many at most. */
+/** A process and those above it, itself first, without the one that adopts all (PID 1); as far as /proc shows them, up to a limit. */
 export function* lineage(pid: number, most: number): Generator<number> {
   for (let at = pid, i = 0; at > 1 && i < most; i++) {
     yield at;

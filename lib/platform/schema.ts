@@ -136,7 +136,7 @@ export function or<T, const U>(check: Check<T>, otherwise: U): Check<T | U> {
   return check.json === undefined ? read : shaped(otherwise === null ? orNull(check.json) : check.json, read);
 }
 
-/** Accepts a list of at most so many entries. */
+/** Accepts a list of at most `max` entries. */
 export const listOf = <T>(check: Check<T>, max = Number.POSITIVE_INFINITY): Check<T[]> =>
   shaped({ type: 'array', items: check.json }, (value, path) => {
     if (!Array.isArray(value) || value.length > max) throw new Mismatch(path);
@@ -160,7 +160,7 @@ export const pairOf =
     return [first(value[0], `${path}[0]`), second(value[1], `${path}[1]`)];
   };
 
-/** Accepts an object that isn't a list, whatever is in it. */
+/** Accepts any object that isn't a list. */
 export const object: Check<Readonly<Record<string, unknown>>> = (value, path) => {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Mismatch(path);
   return { ...value };

@@ -44,7 +44,7 @@ export function ownPackage(): { version: string; distribution?: string } {
   return JSON.parse(readFileSync(`${packageRoot}/package.json`, 'utf8'));
 }
 
-/** The words that start this program anew, with these arguments. */
+/** The words that start this program again, with these arguments. */
 export function ownProgram(...words: readonly string[]): [program: string, ...words: string[]] {
   return [process.execPath, ...process.execArgv, ...process.argv.slice(1, 2), ...words];
 }

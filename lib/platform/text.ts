@@ -46,7 +46,7 @@ export function sanitize(text: unknown, max = 200): string {
   return characters.length <= max ? clean : `${characters.slice(0, Math.max(0, max - 1)).join('')}…`;
 }
 
-/** The lines of a program's output, harmless to show. A line that was drawn anew, as progress bars are, looks as it was drawn last. */
+/** The lines of a program's output, harmless to show. A redrawn line (a progress bar) looks as it was drawn last. */
 export function outputLines(text: string): string[] {
   const [escapes, others] = [escapeSequences(), unprintable()];
   const lines = text.split('\n');
@@ -128,7 +128,7 @@ export function shellWords(words: readonly string[]): string {
     .join(' ');
 }
 
-/** Lines of at most so many characters. A command in backticks stays together where it fits; longer words stay whole. */
+/** Lines of at most `width` characters. A command in backticks stays together where it fits; longer words stay whole. */
 export function wrapText(text: string, width: number): string[] {
   const pieces = text.match(/[^\s`]*`[^`]*`[^\s`]*|\S+/g) ?? [];
   const lines: string[] = [];

@@ -36,7 +36,7 @@ export function timerMs(left: number): number {
   return Math.min(Math.max(left, 0), MAX_TIMER_MS);
 }
 
-/** Resolves after so many ms, or when the signal comes. */
+/** Resolves after `milliseconds`, or when the signal comes. */
 export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
   if (signal?.aborted) return Promise.resolve();
   return new Promise((resolve) => {
@@ -52,7 +52,7 @@ export function sleep(milliseconds: number, signal?: AbortSignal): Promise<void>
 
 /** Something to wait for. Code that may not block yields it; its caller waits, blocking or not. */
 export type Wait =
-  /** Take an OFD lock on a byte within so many ms; the mode as lib/native.ts names it. */
+  /** Takes an OFD lock on a byte within a time, in ms; the mode as lib/native.ts names it. */
   | { kind: 'lock'; descriptor: number; mode: number; byte: number; milliseconds: number }
   | { kind: 'sleep'; milliseconds: number };
 

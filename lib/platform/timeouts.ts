@@ -7,7 +7,7 @@ const DEFAULTS = {
   grace: 30_000,
   /** Until a wait gives up on files of gpu-owner or Node.js that were removed: package managers do that first, and then install new ones. */
   upgrade: 20_000,
-  /** Until a wait behind others becomes a smaller process: waits are over soon, as a rule. */
+  /** Until a waiter that isn't first becomes a smaller process: most waits are short. */
   handoverBehind: 2_000,
   /** The same for a wait that no request ahead delays, but isn't the first in the queue: to start Node.js costs it some 100 ms. */
   handoverAtFront: 10_000,
@@ -25,7 +25,7 @@ const DEFAULTS = {
   gpuLock: 200,
   /** Until a viewer of `gpu-owner web` that doesn't read is dropped. Meanwhile it misses lines: each has everything. */
   stalledViewer: 15_000,
-  /** Until an agent that waits for a job is told how it goes, again and again. */
+  /** Interval at which a waiting agent gets the state of its job. */
   progress: 5_000,
   /** For which the workers of a sweep and its manager on another machine keep tasks without a word of each other. */
   silence: 62_000,

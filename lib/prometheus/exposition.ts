@@ -67,7 +67,7 @@ export function writeTextFile(path: string, text: string): void {
     rmSync(unfinished, { force: true });
     const file = openSync(unfinished, 'wx', 0o644);
     try {
-      fchmodSync(file, 0o644); // whatever the umask
+      fchmodSync(file, 0o644); // despite the umask
       writeFileSync(file, text);
     } finally {
       closeSync(file);

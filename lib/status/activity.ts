@@ -115,7 +115,7 @@ const GPUS = schema.validOf(
   }),
 );
 
-/** As the record says: anybody may have written it. */
+/** As the record says: any user may have written it. */
 function gpusOf({ gpus }: Record<string, unknown>): Holder['gpus'] {
   return GPUS(gpus, 'gpus');
 }

@@ -47,7 +47,7 @@ export function findUnexplainedLocks(directory: LockDirectory): UnexplainedLock[
 interface RecordedLock {
   of: 'lease' | 'queue';
   path: string;
-  /** As the record says; anybody may have written it. */
+  /** As the record says; any user may have written it. */
   uid: number | null;
   user: string;
   pid: number | null;
@@ -98,7 +98,7 @@ interface LeaseFile {
 
 /**
  * The files of leases, for one who must not take another's lease for that of a GPU. Anybody may have made a lease's file, and can
- * remove it while another user has it locked; and a file of that name in the other directory can be locked by anybody.
+ * remove it while another user has it locked; and any user can lock a file of that name in the other directory.
  */
 export class LeaseFiles {
   readonly #files = new Map<string, LeaseFile[]>();
@@ -139,7 +139,7 @@ export class LeaseFiles {
   }
 
   /**
-   * The processes that have leased a GPU, by the kernel's locks, whatever records say; none where that can't be told, or it isn't
+   * The processes that have leased a GPU, by the kernel's locks, not by records; none if that is unknown, or it isn't
    * leased. A file that is locked later than another counts for nothing, unless the other has lost its name: then both do.
    * @param files as for `ownersOf`
    */
@@ -158,7 +158,7 @@ export class LeaseFiles {
   }
 }
 
-/** The wait queue's file, if other programs have locked so much of it that no waiter can join it. */
+/** The wait queue's file, if other programs have locked too much of it for a waiter to join. */
 export function findDamagedQueue(directory: LockDirectory): string | null {
   const queue = WaitQueue.open(directory);
   const isDamaged = queue?.isDamaged === true;

@@ -166,7 +166,7 @@ export interface Observation {
   waiting: number;
 }
 
-/** All GPUs and the wait queue, with one look at the driver. @param maxEntries so many requests are read @throws as {@link getGPUs} */
+/** All GPUs and the wait queue, with one look at the driver. @param maxEntries upper bound on the requests read @throws as {@link getGPUs} */
 export async function observe(request: DiscoveryRequest, maxEntries: number): Promise<Observation> {
   const { gpus, intruders, directory } = await observeGPUs(request, 'machine');
   const queue = directory === null ? null : WaitQueue.open(directory);

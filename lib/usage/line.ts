@@ -52,7 +52,7 @@ export class UsageLine {
   }
 
   /**
-   * Appends the line to the ledger; null where that can't be done: a person is told, and the lease goes on.
+   * Appends the line to the ledger; null if that fails: then it warns, and the lease continues.
    * @param path of the ledger's directory, which is made if missing @param keptMs how long lines are kept
    */
   static begin(path: string, lease: BeginningLease, keptMs: () => number): UsageLine | null {

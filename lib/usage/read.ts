@@ -1,4 +1,4 @@
-// The ledger as it is found. Files are their owners': a line counts for the owner of its file, whatever stands in it.
+// The ledger as it is found. Files are their owners': a line counts for the owner of its file, not for the user it names.
 import { readSync } from 'node:fs';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import {
@@ -60,7 +60,7 @@ const MAX_SHORT_LINES = 10_000;
 const MAX_GPUS = 256;
 /** No card uses more, in W. */
 const MAX_WATTS = 10_000;
-/** The line begins with it, also behind a part of a line that a full disk has cut. */
+/** The line begins with it, also after a fragment of a line that a full disk has cut. */
 const BEGINNING = '{"since":';
 
 const count = schema.whole(2 ** 50);

@@ -6,7 +6,7 @@ import { cardsOf, daysBetween, HOUR_MS, timeWithin } from './sums.ts';
 
 /** The last days that {@link UserSums.gpuHours} is about, this one included. */
 const DAYS = 30;
-/** Others are served after so many lines. */
+/** Lines between two turns of the event loop. */
 const LINES_AT_ONCE = 1_000;
 /** A line is written just before it is locked. */
 const NEW_MS = 60_000;
@@ -63,7 +63,7 @@ export class LedgerSums {
   async #readFiles(days: Days, gpus: number | null, now: number): Promise<Map<number, UserSums>> {
     const users = new Map<number, UserSums>();
     const known = this.#known;
-    // After a failure in the middle, all is read anew.
+    // After a failure in the middle, everything is read again.
     this.#known = new Map();
     const directory = Directory.at(this.path);
     if (directory === null) return users;

@@ -99,10 +99,10 @@ export class AcquisitionLock {
           }
         }
         tries++;
-        // Removed and made anew, or the epoch has ended: locks of others would not meet this one.
+        // Removed and created again, or the epoch has ended: locks of others would not meet this one.
         if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
         native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, HOLDER_BYTES)); // writing the record may fail
-        // Shows that the record is the holder's, and not that of an earlier one, whatever has the lock.
+        // Shows that the record is the current holder's, not an earlier one's.
         native().lockTry(descriptor, OFD, EXCLUSIVE, DECISION_EPOCHS + record.generation, 1);
         keep = true;
         return new AcquisitionLock(descriptor);

@@ -15,7 +15,7 @@ import type { LockDirectory } from './lock-directory.ts';
 import { readRecord } from './record.ts';
 import { FIRST_UNIT } from './share-file.ts';
 
-/** Where a dead owner's GPU may still look used, for so long after the lease has ended. */
+/** How long a dead owner's GPU may still look used after the end of the lease. */
 const REMAINS_MS = 5_000;
 
 /** Descriptors of the files in which the GPU may be leased, to be watched. The caller closes them. */
@@ -35,7 +35,7 @@ export function mayHaveRemains(directory: LockDirectory, key: LeaseKey): boolean
   return endsOf(directory, key).some((ago) => ago === null || ago < REMAINS_MS);
 }
 
-/** Whether an epoch of the lease ended in an orderly way less than so many ms ago. */
+/** Whether an epoch of the lease ended in an orderly way within the last `milliseconds`. */
 export function endedWithin(directory: LockDirectory, key: LeaseKey, milliseconds: number): boolean {
   return endsOf(directory, key).some((ago) => ago !== null && ago < milliseconds);
 }

@@ -97,7 +97,7 @@ export function readHolder(descriptor: number): Record<string, unknown> | null {
   return epoch !== null && isEpochLocked(descriptor, epoch) ? record : null;
 }
 
-/** Whether no other epoch is locked: anybody can lock any byte, but can't hide that of the lease's holder. */
+/** Whether no other epoch is locked: any user can lock any byte, but can't hide the byte of the lease's holder. */
 function isOnlyEpoch(descriptor: number, epoch: number): boolean {
   const byte = FIRST_EPOCH + epoch;
   const isFree = (start: number, length: number) =>
@@ -320,7 +320,7 @@ export function hasLeasedInstance(directory: LockDirectory, uuid: string): boole
 
 /**
  * Whether an epoch of the GPU's lease on the machine still lasts, or may: a record can be read while it is being written. For
- * numbers that anybody may have written.
+ * numbers that any user may have written.
  */
 export function isEpochHeld(directory: LockDirectory, uuid: string, epoch: number): boolean {
   if (!isLeaseName(uuid) || !Number.isSafeInteger(epoch)) return false;

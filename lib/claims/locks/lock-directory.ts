@@ -95,7 +95,7 @@ export class LockDirectory {
    */
   openFile(name: string): number {
     let descriptor = this.#openShared(name);
-    // The directory was removed, and perhaps made anew by another claimant.
+    // The directory was removed, and perhaps created again by another claimant.
     if (descriptor === -errno.ENOENT && this.#openAgain()) descriptor = this.#openShared(name);
     if (descriptor < 0) throw cannotOpen(pathIn(this.path, name), -descriptor);
     return descriptor;
@@ -146,7 +146,7 @@ export class LockDirectory {
     return this.#directory?.status.uid ?? null;
   }
 
-  /** Removes a file behind a descriptor from one of the directories, if it still has this name. */
+  /** Removes the file of a descriptor from one of the directories, if it still has this name. */
   remove(name: string, descriptor: number, path = this.path): void {
     this.#at(path)?.remove(name, descriptor);
   }
@@ -181,7 +181,7 @@ export class LockDirectory {
     return error === 0 ? null : cannotOpen(path, -error);
   }
 
-  /** Whether the name still belongs to the file behind the descriptor. */
+  /** Whether the name still belongs to the descriptor's file. */
   isNamed(descriptor: number, name: string): boolean {
     if (native().fileIsNamed(descriptor, pathIn(this.path, name))) return true;
     this.#openAgain();
@@ -291,7 +291,7 @@ function problemOf(directory: Directory): GPUOwnerError | null {
   }
 }
 
-/** Locks that others can't see protect from no one. Only for the directories that were not chosen by anybody. */
+/** Warns of locks that others can't see. Only for directories that weren't configured. */
 function warnWherePrivate(path: string): void {
   if (path !== STANDARD && path !== PREFERRED) return;
   if (

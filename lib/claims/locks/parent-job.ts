@@ -47,7 +47,7 @@ export interface JobFile {
   graceMs: number | null;
 }
 
-/** The file of the job that holds an epoch; null: there is none, or it was left behind. */
+/** The file of the job that holds an epoch; null: none, or an orphaned one. */
 export function readJobFile(directory: LockDirectory, epoch: number): JobFile | null {
   const name = jobName(epoch);
   for (const path of directory.all) {
@@ -78,7 +78,7 @@ const MAX_CONTENT_BYTES = 64;
 /** Behind its content, the file of a preemptible job has a byte for each of these, as others see only its size. In ms. */
 const GRACE_UNIT_MS = 1_000;
 const MAX_GRACE_MS = 86_400_000;
-/** How many files of jobs one claim looks at, to remove those that were left behind. */
+/** Upper bound on the job files that one claim checks for orphaned ones. */
 const MAX_OLD_FILES = 64;
 
 /** null: the system gives none, and the job can't be proved. */
@@ -109,7 +109,7 @@ export function makeJobFile(
   return null;
 }
 
-/** Removes what jobs of this user have left behind that were killed. Such a file is never locked a second time. */
+/** Removes the files of this user's killed jobs. Such a file is never locked a second time. */
 export function removeOldJobFiles(directory: LockDirectory): void {
   const names = directory.namesIn(directory.path).filter((name) => /^job-\d{1,15}(\.\w{6})?$/.test(name));
   const start = names.length > MAX_OLD_FILES ? Math.floor(Math.random() * names.length) : 0;

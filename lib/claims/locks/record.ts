@@ -60,7 +60,7 @@ const MIN_GPUS = 4;
 
 /**
  * A record that names GPUs: some 25 MIG instances or 45 whole GPUs. If there are more, names are left out, and then GPUs: a
- * record that is too long can't be read by anybody.
+ * record that is too long is unreadable.
  */
 export function nameGPUs(record: RecordContents, gpus: NonNullable<RecordContents['gpus']>): RecordContents {
   const whole = { ...record, gpus };

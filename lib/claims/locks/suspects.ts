@@ -22,7 +22,7 @@ const MARKER = 'suspects';
 /** The name is random, so that other users can't have taken it. */
 const NAME = /^suspect-[0-9a-f]{1,12}$/;
 const MAX_BYTES = 512;
-/** How many files a reader opens: anybody can make more. */
+/** Upper bound on the files that a reader opens: any user can create more. */
 const MAX_FILES = 256;
 /** How long a process leaves out a GPU that isn't at fault, at first, in ms: each time twice as long, up to `retryGPU`. */
 const FIRST_RETRY_MS = 1_000;

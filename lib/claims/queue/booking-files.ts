@@ -1,5 +1,5 @@
 // Bookings: GPUs that are kept for a user at a time. Each is a file in the lock directory, and the file's owner has made it. Every claim judges
-// them anew under the decision lock, so a file that its owner was not allowed to make means nothing.
+// them again under the decision lock, so a file that its owner was not allowed to make means nothing.
 import { type BookingRules, loadConfiguration } from '../../config/index.ts';
 import type { GPU, Verdict } from '../../gpus/index.ts';
 import {

@@ -1,4 +1,4 @@
-// The users who hold GPUs of the machine, and how many. Records may be anybody's, so whose a lease is follows from the kernel's locks, and from the
+// The users who hold GPUs of the machine, and how many. Any user can write records, so the owner of a lease follows from the kernel's locks, and from the
 // owner of the file that only the lease's holder can have made.
 import { native, OFD, SHARED } from '../../native.ts';
 import {

@@ -52,7 +52,7 @@ function wantedPart({ wanted, capacity }: Partial<Sharing> = {}): number {
   return wanted == null || !capacity ? 1 : Math.min(1, wanted / capacity);
 }
 
-/** How many GPUs a request for so many of these takes at least. */
+/** Lower bound on the GPUs that a request for `count` of these takes. */
 export function sizeOf(candidates: readonly Judged[], count: number): number {
   const all = candidates.map(({ gpu }) => gpu);
   const parts = candidates

@@ -40,7 +40,7 @@ export function putFirst(
 }
 
 /**
- * Wakes waiters behind requests of this user that no longer hold up others, since the user has just got other GPUs.
+ * Wakes the waiters that follow requests of this user: these no longer delay others, because the user has just got GPUs.
  * A request that isn't what it was is news to them: it is made a millisecond younger.
  * @param got how many GPUs @param served the place of the request that got them, which is left soon; null: it has none
  */

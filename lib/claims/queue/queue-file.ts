@@ -13,14 +13,14 @@ const JOIN_FILE = 'line-join.lock';
 const JOIN_TIMEOUT_MS = 200;
 /** A block begins with the request's tag, so that the order can be read without the rest. */
 const TAG_PREFIX = '{"order":"';
-/** Blocks are used again by slots this far behind: a longer line would still be in order, but not all of it readable. */
+/** Slots with this distance share a block: a longer queue keeps its order, but not all of it is readable. */
 const BLOCKS = 4096;
 /** These and BLOCKS as in native/locks/heartbeat_file.h. */
 export const HEARTBEAT_BYTES = 32;
 
 /** How often a waiter shows that it is alive, in ms. */
 export const HEARTBEAT_MS = 1_000;
-/** A waiter that hasn't shown it for so long is suspended or stuck: it is skipped until it does, in ms. */
+/** A waiter whose heartbeat is older counts as suspended or stuck, and is skipped, in ms. */
 export const HEARTBEAT_TIMEOUT_MS = 2_500;
 
 /** Waits until no other request is joining. @returns a descriptor that the caller closes; -errno: there is none, and tags may be the same */
@@ -30,7 +30,7 @@ export function lockJoining(directory: LockDirectory): number {
   return descriptor;
 }
 
-/** Where the queue's file says which order it has: behind all blocks. */
+/** Offset of the queue's order in its file: after all blocks. */
 const STAMP_OFFSET = BLOCKS * RECORD_SIZE;
 const STAMP_LENGTH = 32;
 
@@ -87,7 +87,7 @@ export function changeTags<Result>(
   }
 }
 
-/** Why a queue of which so much is locked is not used; see native/locks/wait_queue.h. */
+/** Why a queue with this many foreign locks is not used; see native/locks/wait_queue.h. */
 export function describeDamaged({ path }: LockDirectory): string {
   return (
     "the wait queue can't be used, so requests are served in no order: a program that is not gpu-owner has locked " +

@@ -44,7 +44,7 @@ export class Slot {
   readonly #heartbeat: NativeHeartbeat;
   readonly #since: string;
   #order: string;
-  /** Kept here as well as in the notice: anybody may write there. */
+  /** A copy of the notice's times: any user may write to the notice. */
   readonly asked: Map<number, number>;
   #record: RecordContents | null = null;
   #onNews: ((changed: boolean) => void) | null = null;
@@ -71,7 +71,7 @@ export class Slot {
     return error === 0 ? new Slot(kept) : null;
   }
 
-  /** Takes the slot behind all others; null where that can't be done (a person is told why): then order doesn't count. */
+  /** Takes the last slot; null if that fails, with a warning: the claim then has no place in the order. */
   static join(directory: LockDirectory, record: RecordContents, request: JoiningRequest): Slot | null {
     for (let i = 0; i < MAX_REPLACEMENTS; i++) {
       let descriptor = -1;
@@ -108,7 +108,7 @@ export class Slot {
     return null;
   }
 
-  /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
+  /** Writes the request into its block, unless the block has it: any user may have written there. */
   updateRequest(
     by: RecordContents,
     request: Omit<JoiningRequest, 'class'>,
@@ -169,7 +169,7 @@ export class Slot {
 
   /**
    * Calls back, once, when one of these slots shows no sign of life any more, when a lease isn't held, or when bookings have
-   * changed. Costs this process nothing meanwhile. @param quiet for so many ms leases don't count
+   * changed. Costs this process nothing meanwhile. @param quiet how long leases don't count, in ms
    * @param seenAt when bookings were looked at, on the clock of `now()`
    */
   watch(
@@ -226,7 +226,7 @@ function placeOf(
   }
 }
 
-/** With as many UUIDs as there is room for, some 80: those behind then stand back for these at least. */
+/** Holds as many UUIDs as there is room for, about 80: later waiters leave at least these to this request. */
 function fitToBlock(record: object, uuids: readonly string[]): object {
   const whole = { ...record, uuids };
   const excess = Buffer.byteLength(JSON.stringify(whole)) - (RECORD_SIZE - HEARTBEAT_BYTES);

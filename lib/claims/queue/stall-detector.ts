@@ -1,12 +1,12 @@
 import type { GpuRequest } from '../rules/index.ts';
 
-/** With so many more waiters ahead each looks one heartbeat later whether those take what they could. */
+/** Per this many waiters ahead, a waiter checks one heartbeat later whether they take what they could. */
 export const WAITERS_PER_HEARTBEAT = 25;
 /** Longer than any waiter that works takes to take what it can have, in ms. */
 const STALL_TIMEOUT_MS = 2_500;
 /** So much longer for one that waits in the small process: until it has started Node.js and looked at the driver, in ms. */
 const STALL_WAKING_MS = 3_000;
-/** Waiters behind lose their patience one after the other, so that they don't all try at once. */
+/** Added to the patience per waiter ahead, so that waiters don't all try at once. */
 const STALL_STAGGER_MS = 20;
 
 /**
@@ -46,7 +46,7 @@ export class StallDetector {
     this.#since.clear();
   }
 
-  /** Whether anybody could have had what they wait for, when last observed. */
+  /** Whether their GPUs could have been claimed, when last observed. */
   get suspects(): boolean {
     return this.#since.size > 0;
   }

@@ -4,7 +4,7 @@ import type { KeptSlot } from './slot.ts';
 
 /** How long a person who looks on may see the same reasons, in ms. */
 const REFRESH_MS = 60_000;
-/** An idle wait that was shorter was in vain, in ms. */
+/** An idle wait shorter than this doesn't pay off, in ms. */
 const MIN_IDLE_MS = 1_000;
 
 /** The changes that the small process waits for: any of them. Descriptors stay the caller's. */
@@ -77,7 +77,7 @@ export class WaitHandover {
     return received;
   }
 
-  /** When those who wait behind others may hand over. */
+  /** When waiters that aren't first may hand over. */
   get earliestBehind(): number {
     return this.#isPossible ? this.#began + TIMEOUTS.handoverBehind : Number.POSITIVE_INFINITY;
   }

@@ -130,7 +130,7 @@ export class WaitQueue {
     }
   }
 
-  /** The slots that are taken, by number, each with its tag; none where other programs have locked so many that the queue is unusable. */
+  /** The slots that are taken, by number, each with its tag; none if other programs have locked too many for the queue to be usable. */
   places(): Place[] {
     const slots = native().queueSlots(this.#descriptor, 0, 0);
     if (slots === null) warnOnce(describeDamaged(this.#directory));
@@ -166,7 +166,7 @@ export class WaitQueue {
     return readTag(this.#descriptor, slot);
   }
 
-  /** Whether other programs have locked so many slots that no waiter can join the queue. */
+  /** Whether other programs have locked too many slots for a waiter to join the queue. */
   get isDamaged(): boolean {
     return native().queueSlots(this.#descriptor, 0, 0) === null;
   }

@@ -25,7 +25,7 @@ export interface BookingLimit {
 }
 
 /**
- * The bookings that count, of all that anybody has written: those of users who may book, within their limits, and not of GPUs
+ * The valid bookings among all files: made by users who may book, within their limits, and not of GPUs
  * that were booked before. Past ones don't count.
  * @param limitOf the limits of a maker; null: may not book
  */

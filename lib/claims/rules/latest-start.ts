@@ -57,7 +57,7 @@ export function latestStarts(
   });
 }
 
-/** When a request behind others gets its GPUs at the latest, as {@link latestStarts}. @param ahead all requests that may be served before, in order */
+/** When a queued request gets its GPUs at the latest, as {@link latestStarts}. @param ahead all requests that may be served before, in order */
 export function latestStart(
   request: GpuRequest,
   ahead: readonly LimitedRequest[],

@@ -84,7 +84,7 @@ export function turnAfter({ start, end }: Turn, tag: Tag, size: number, hours: n
 /** A difference of costs for which a user's waiting requests are given new tags. */
 const MAX_RATIO = 1.25;
 
-/** Whether a granted request costs so much more or less than its tag says that the user's other tags are wrong, too. */
+/** Whether the cost of a granted request differs from its tag so much that the user's other tags must be corrected. */
 export function isMispriced({ start, end }: Tag, size: number, hours: number): boolean {
   const cost = costOf(size, hours);
   return end < MAX_UNITS && (end - start > MAX_RATIO * cost || cost > MAX_RATIO * (end - start));

@@ -47,7 +47,7 @@ function choose<Lease extends PreemptibleLease>(
     .filter((lease) => gain(lease) > 0)
     .sort((a, b) => rank(a) - rank(b) || b.since - a.since || a.epoch - b.epoch)
     .slice(0, MAX_LEASES);
-  /** For each number of GPUs up to the need: the leases of the smallest size that give at least so many. */
+  /** For each number of GPUs up to the need: the smallest leases that give at least this many. */
   let best: (Choice<Lease> | null)[] = Array.from({ length: lacking + 1 }, (_, gpus) =>
     gpus === 0 ? { leases: [], size: 0 } : null,
   );

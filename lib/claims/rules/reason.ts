@@ -26,7 +26,7 @@ export function whyHere(index: number, queue: readonly Placed[]): string | null 
   if (others.length === 0) return null;
   const { class: kind } = own.tag;
   if (kind === 'urgent') return 'urgent: before all others';
-  if (kind === 'preemptible') return 'preemptible: behind all others';
+  if (kind === 'preemptible') return 'preemptible: after all others';
   const ahead = queue.slice(0, index).filter(({ scope, tag }) => scope === null && tag?.class === 'normal');
   const users = [...new Set(ahead.filter((each) => !isOwn(each)).map(({ info }) => info.user))];
   const before = ahead.filter(isOwn).length;

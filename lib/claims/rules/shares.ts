@@ -16,7 +16,7 @@ interface Room {
 }
 
 /**
- * Chooses the GPUs for shares: those with the least sufficient room, so that others stay whole; null: there aren't so many.
+ * Chooses the GPUs for shares: those with the least sufficient room, so that others stay whole; null: too few GPUs have enough room.
  * @param fitting all have enough room; of two with the same room, the first is chosen
  */
 export function bestFit<GPU extends Room>(fitting: readonly GPU[], count: number): GPU[] | null {
