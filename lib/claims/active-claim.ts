@@ -268,7 +268,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
       lost.map(({ uuid, directory, name }) => ({
         index: gpus.find((gpu) => gpu.uuid === uuid)?.index ?? -1,
         uuid,
-        reason: `somebody replaced ${directory.pathOf(name)} while it was being claimed`,
+        reason: `another program replaced ${directory.pathOf(name)} during the claim`,
       })),
     );
   }

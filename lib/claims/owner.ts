@@ -139,7 +139,7 @@ export class GPUOwner {
       for (const lease of owner.#active?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
         warnOnce(
-          `somebody removed the lease file of ${lease.uuid} in ${lease.directory.path}: others no longer see this process's claim. ` +
+          `the lease file of ${lease.uuid} in ${lease.directory.path} was removed: others no longer see this process's claim. ` +
             'Exclude that directory from programs that clean up files.',
         );
       }

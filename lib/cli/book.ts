@@ -80,7 +80,7 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
   );
   if (duration > LONG_MS)
     say(
-      `this booking lasts ${formatDuration(duration)}: nobody else gets these GPUs until then, but for preemptible jobs. If that is a mistake: gpu-owner bookings cancel ${booking.id}`,
+      `this booking lasts ${formatDuration(duration)}: until then, others get these GPUs only for preemptible jobs. If that is a mistake: gpu-owner bookings cancel ${booking.id}`,
     );
   for (const { gpu, verdict } of inUse)
     say(

@@ -22,7 +22,7 @@ const GROUPS = [
     options: {
       grace: {
         value: 'DURATION',
-        help: 'wait so long between SIGTERM and SIGKILL (default 10s)',
+        help: 'time between SIGTERM and SIGKILL (default 10s)',
         candidates: ['10s', '1m'],
       },
       all: { help: 'cancel all your jobs of this machine, and those that may move to it' },

@@ -88,7 +88,7 @@ export function countOption(verb: string) {
 export const MEMORY = {
   memory: {
     value: 'SIZE|PERCENT',
-    help: 'share: take only so much memory of each GPU (20GiB, 25%), and leave the rest to others',
+    help: 'share: claim only this much memory of each GPU (20GiB, 25%); others may use the rest',
     candidates: [...SIZES, '25%', '50%'],
   },
 } satisfies OptionTable;
@@ -129,7 +129,7 @@ export const VISIBLE_DEVICES = {
 } satisfies OptionTable;
 
 export const URGENT = {
-  urgent: { help: 'be served before all others; for those whom the configuration names' },
+  urgent: { help: 'go to the front of the queue (only users listed in the configuration)' },
 } satisfies OptionTable;
 
 export function placeholderOption(help: string) {

@@ -95,7 +95,7 @@ function pages(): string[] {
 const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
 
 function docs({ positionals: [word, more] }: Parsed<typeof GROUPS>): void {
-  if (more !== undefined) throw usage(`${showValue(more)} is one too many: docs prints one page`);
+  if (more !== undefined) throw usage(`unexpected argument ${showValue(more)}: docs takes one page`);
   const known = pages();
   if (known.length === 0) {
     throw new GPUOwnerError(

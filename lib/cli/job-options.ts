@@ -99,7 +99,7 @@ function splitWords(lists: readonly string[] = []): { here: string[]; elsewhere:
 export function announce(id: number, giveUp: () => void): void {
   print(String(id), () => {
     giveUp();
-    say(`job ${id} was not started: its number can't be told`);
+    say(`job ${id} was not started: its number can't be printed`);
   });
 }
 

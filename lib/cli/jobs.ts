@@ -42,7 +42,7 @@ const GROUPS = [
       ...SIMULATE,
     },
     notes:
-      'States: waiting, running, completed, failed, cancelled, lost (its processes are gone, and nobody knows its exit code: the machine was restarted, or they were killed).',
+      'States: waiting, running, completed, failed, cancelled, lost (its processes are gone and its exit code is unknown: the machine was restarted, or they were killed).',
   },
 ] as const satisfies readonly OptionGroup[];
 
@@ -304,7 +304,7 @@ function remarks({
       `preempted ${preempted === 1 ? 'once' : `${preempted} times`}, ran ${formatDuration(ran * 1_000)}`,
     );
   if (retried > 0)
-    texts.push(`failed ${retried === 1 ? 'once' : `${retried} times`} before, and was started anew`);
+    texts.push(`failed ${retried === 1 ? 'once' : `${retried} times`} before, and was restarted`);
   if (state === 'failed' && exitCode !== null) texts.push(`exit code ${exitCode}`);
   if (until !== null) {
     const left = Date.parse(until) - Date.now();

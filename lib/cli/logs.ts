@@ -24,7 +24,7 @@ const GROUPS = [
       lines: { short: 'n', value: 'N', help: 'begin with the last N lines' },
       'over-ssh': {
         value: 'OFFSET[,BYTES]',
-        help: 'print JSON, beginning with the byte at OFFSET, or so many before the end; for gpu-owner on another machine',
+        help: 'print JSON from the byte at OFFSET on (negative: from the end); for gpu-owner on another machine',
         isHidden: true,
       },
       ...SIMULATE,
@@ -34,7 +34,7 @@ const GROUPS = [
 
 async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>): Promise<void> {
   if (word === undefined) throw usage('which job? Give its number or name; `gpu-owner jobs` lists them');
-  if (more !== undefined) throw usage(`${showValue(more)} is one too many: logs shows one job`);
+  if (more !== undefined) throw usage(`unexpected argument ${showValue(more)}: logs takes one job`);
   const lines = values.lines === undefined ? null : numberOfLines(values.lines);
   const follow = values.follow === true;
   const from = values['over-ssh'] ?? null;

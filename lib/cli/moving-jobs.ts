@@ -156,7 +156,7 @@ export async function submitMoving(job: NewMovingJob, signal?: AbortSignal): Pro
 /** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */
 export function cancelUntold(id: number): void {
   new MovingJobs().wish(id, 'cancel');
-  say(`${ANY}:${id} is cancelled: its address can't be told`);
+  say(`${ANY}:${id} is cancelled: its address can't be printed`);
 }
 
 /** Jobs that still may move, as `jobs` lists them. */

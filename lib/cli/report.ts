@@ -35,7 +35,7 @@ const GROUPS = [
     options: {
       since: {
         value: 'TIME',
-        help: `count what was used since then: so long ago (default ${DEFAULT_SINCE}), or a date (2026-10-01)`,
+        help: `count use since then: a duration ago (default ${DEFAULT_SINCE}), or a date (2026-10-01)`,
         candidates: ['1d', '7d', '30d', '365d'],
       },
       until: {

@@ -63,7 +63,7 @@ export const RUN_GROUPS = [
       },
       signal: {
         value: 'NAME[@DURATION]',
-        help: 'send the command a signal so long before the limit of --for (USR1@5m); with --preemptible: when it must end (USR1)',
+        help: 'send NAME this long before --for ends the command (USR1@5m); with --preemptible: when it must end (USR1)',
         candidates: ['USR1@5m', 'TERM@1m', 'USR1'],
         isAdvanced: true,
       },
@@ -106,7 +106,7 @@ const [options, ...criteria] = RUN_GROUPS;
 const RETRY = {
   retry: {
     value: 'N',
-    help: 'start the command anew, up to N times, if it fails; each time it waits for GPUs again',
+    help: 'restart the command, up to N times, if it fails; each time it waits for GPUs again',
     candidates: ['1', '3'],
   },
 } satisfies OptionTable;

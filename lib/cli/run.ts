@@ -22,7 +22,7 @@ const GROUPS = [
     options: {
       ...options.options,
       requeue: {
-        help: 'with --preemptible: wait for GPUs again afterwards, and start the command anew',
+        help: 'with --preemptible: wait for GPUs again afterwards, and restart the command',
         isAdvanced: true,
       },
       'over-ssh': {

@@ -31,7 +31,7 @@ const RECORD = {
 } satisfies OptionTable;
 
 const PLAY = {
-  speed: { value: 'FACTOR', help: 'play so many times as fast (play)' },
+  speed: { value: 'FACTOR', help: 'play this many times as fast (play)' },
   loop: { help: 'begin again at the end, until Ctrl-C (play)' },
   keep: { help: 'keep what the steps have set (play)' },
 } satisfies OptionTable;
@@ -131,7 +131,7 @@ const KEYS_OF_GPUS: Entries = [
   ['lost=on|off', 'the GPU has fallen off the bus'],
   ['reset-required=on|off', 'the GPU needs a reset'],
   ['no-permission=on|off', 'nobody may use the GPU'],
-  ['ecc-errors=NUMBER', 'so many memory errors that could not be corrected, since the last reset'],
+  ['ecc-errors=NUMBER', 'number of uncorrectable memory errors since the last reset'],
   ['memory-repair=pending|failed|off', 'what becomes of faulty memory'],
   ['compute-mode=default|exclusive-thread|exclusive-process|prohibited', 'its compute mode'],
   ['hidden-processes=on|off', 'its processes are invisible, as in a container; their memory counts'],

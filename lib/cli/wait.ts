@@ -50,7 +50,7 @@ async function wait({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
   const ends = [...own, ...foreign].sort((a, b) => a.at - b.at);
   for (const { job, address } of ends) {
     const { state, reason } = job;
-    if (state === 'lost') say(`job ${address} was lost: nobody knows its exit code`);
+    if (state === 'lost') say(`job ${address} was lost: its exit code is unknown`);
     else if (state === 'cancelled') say(`job ${address} was cancelled${reason ? `: ${reason}` : ''}`);
     else if (reason) say(`job ${address}: ${reason}`);
   }
@@ -85,7 +85,7 @@ async function waitHere(
 
 export const COMMAND: Command = {
   usage: 'JOB... [--timeout DURATION]',
-  about: `Waits until jobs have ended. JOB is a number or a name, HOST:JOB one of another machine. A connection that is lost ends nothing: it is made anew.`,
+  about: `Waits until jobs have ended. JOB is a number or a name, HOST:JOB one of another machine. A lost connection ends nothing: wait reconnects.`,
   groups: GROUPS,
   notes: `Exit code: the job's own, as \`gpu-owner run\` would have returned it; of several, the first that isn't 0; 143 for a job that was cancelled before it started, 137 for a lost one, 75 if the time is up, 69 if a host doesn't answer at first.`,
   operands: 'jobs',

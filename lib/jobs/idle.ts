@@ -92,7 +92,7 @@ export function idleOptions(
   const unread = whyUnread(claim);
   if (unread !== null) {
     if (text !== null)
-      warn(`--idle doesn't end the command: whether it uses its GPUs can't be told ${unread}.`);
+      warn(`--idle doesn't end the command: the use of its GPUs is unknown ${unread}.`);
     return [];
   }
   const [which, have, they] =

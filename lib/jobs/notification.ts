@@ -145,7 +145,7 @@ async function notify(store: JobStore, id: number, event: JobEvent, limits: type
     log(
       store,
       id,
-      `${message.event}: ${target} ${failure === null ? 'was told' : `was not told: ${sanitize(failure, 2_000)}`}`,
+      `${message.event}: ${target} ${failure === null ? 'was notified' : `was not notified: ${sanitize(failure, 2_000)}`}`,
     );
   await Promise.all([
     command && runCommand(command, message, limits).then((why) => report(showValue(command[0]), why)),

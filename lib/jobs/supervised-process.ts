@@ -30,7 +30,7 @@ export interface Supervised {
   hasExpired(): boolean;
   /** Moves its deadline, in ms since boot. */
   moveDeadline(at: number): void;
-  /** SIGTERM to all of the command's processes, SIGKILL after `ms`. May be repeated to make that sooner. */
+  /** SIGTERM to all of the command's processes, SIGKILL after a grace. May be repeated to make that sooner. */
   terminate(grace: number): void;
 }
 

@@ -107,7 +107,7 @@ function describeQueue(
       latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
       waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
       reason: waiter.isAboveLimit
-        ? `holds nobody up: ${user} has ${held(uid)} of the ${waiter.most} GPUs that ${user} may have at a time`
+        ? `at its user's limit (${user} holds ${held(uid)} of ${waiter.most}), so others go first`
         : sentences(
             whyHere(i, waiters),
             i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,

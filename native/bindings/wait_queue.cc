@@ -32,7 +32,7 @@ Napi::Value queue_slots(const Napi::CallbackInfo& info) {
   return array;
 }
 
-// queueIsAlive(descriptor, offset, timeout) -> whether the heartbeat there is younger than so many milliseconds
+// queueIsAlive(descriptor, offset, timeout) -> whether the heartbeat there is younger than `timeout` milliseconds
 Napi::Value queue_is_alive(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(),
                             locks::is_alive(integer(info[0]), long_integer(info[1]), long_integer(info[2])));

@@ -64,7 +64,7 @@ class Library {
   template <typename... Arguments>
   using Call = int (*)(Arguments...);
 
-  // Calls `use` while the context is current: whatever the caller's thread had current stays so.
+  // Calls `use` while the context is current, and restores the caller's current context.
   template <typename Use>
   Code with_current(Context context, Use use) const;
 

@@ -87,7 +87,7 @@ void* already_loaded(const std::string& path) {
   // For one that isn't, the linker searches the disk each time. One that is stays so: each answer is a reference to it.
   struct Known {
     std::string path;
-    unsigned long long missing_at;  // so many loads
+    unsigned long long missing_at;  // the number of loads
     void* handle;
   };
   // A list: std::map is in libstdc++, which the placeholder does without.

@@ -16,7 +16,7 @@ struct DescriptorList {
 };
 
 // A file that shows users of another locking convention that the GPU is taken. `name` is ours as long as it names, in
-// the open directory, the file behind `fd` and that contains `token`.
+// the open directory, the file of `fd` and that contains `token`.
 struct Marker {
   int fd;
   int directory;
@@ -70,16 +70,16 @@ struct GiveWay {
   int signal = 0;                // for the command; 0: SIGTERM for all its processes
 };
 
-// How the command is started anew after its lease gave way: by a program that waits for GPUs, of whose words the
+// How the command restarts after its lease gave way: by a program that waits for GPUs, of whose words the
 // command is a part.
 struct Requeue {
   char** program = nullptr;  // null-terminated; null: the command isn't
   long command = 0;          // where the command begins there
   WordList environment;      // changes to the environment: NAME=VALUE, or NAME, which is unset
   int kept = -1;             // a lock of `inherited` that goes with it
-  long times = 0;            // how often it was started anew before
+  long times = 0;            // how often it restarted before
   long ran = 0;              // ms that it ran in all before
-  long failures = 0;         // how often it had failed before, and was started anew
+  long failures = 0;         // how often it restarted after a failure
   long retries = 0;          // how often that may be
 };
 

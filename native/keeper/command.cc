@@ -133,7 +133,7 @@ bool start_program(const Options& options, const WordList& program) {
 int start_again(const Options& options, JobState* state) {
   const Requeue& requeue = options.requeue;
   if (state->failed) {
-    say("%s has failed, and waits for GPUs to be started anew (retry %ld of %ld)", options.command_name(),
+    say("%s has failed, and waits for GPUs to restart (retry %ld of %ld)", options.command_name(),
         state->failures, requeue.retries);
   }
   close_others(options, Keep::standard, requeue.kept, options.job);
@@ -155,7 +155,7 @@ int start_again(const Options& options, JobState* state) {
   restore_open_files_limit(options);
   restore_signals(options.ignored_signals);
   execvp(requeue.program[0], requeue.program);
-  say("%s can't be started anew: %s: %s", options.command_name(), requeue.program[0],
+  say("%s can't be restarted: %s: %s", options.command_name(), requeue.program[0],
       execution_error(requeue.program[0], errno));
   state->requeued = -1;
   state->exit_code = kExitSystem;

@@ -32,7 +32,7 @@ void start_then(const Options& options, JobState* state);
 // The same for any program. Whether it could be started.
 bool start_program(const Options& options, const WordList& program);
 
-// Becomes the program that starts the command anew (`--requeue`). Returns an exit code if that fails: the job ends
+// Becomes the program that restarts the command (`--requeue`). Returns an exit code if that fails: the job ends
 // then.
 int start_again(const Options& options, JobState* state);
 

@@ -10,12 +10,12 @@ struct Process {
   char name[16];  // as the kernel has it; printable, without quotes and backslashes
 };
 
-// Orphans below this process become its children, so that waiting tells whether anybody is left. False with errno where
+// Orphans below this process become its children, so waitpid tells whether a process is left. False with errno where
 // the system forbids that.
 bool adopt_descendants();
 bool adopts_descendants();
 
-// For messages and for killing. Whether anybody is left at all is never decided by this, but by waiting.
+// For messages and for killing. waitpid alone decides whether a process is left.
 class Descendants {
  public:
   static constexpr int kListed = 5;

@@ -132,7 +132,7 @@ bool Foreground::is_from_parents_end(const signalfd_siginfo& info) const {
   return info.ssi_signo == SIGHUP && static_cast<pid_t>(info.ssi_pid) == parent_ && getppid() != parent_;
 }
 
-// As a terminal does: the whole group is told, and not only its first process.
+// As a terminal does: the whole group gets the signal, not only its first process.
 void Foreground::hang_up() {
   const pid_t command = state_->command;
   if (command && getpgid(command) == getpgrp()) {
@@ -237,7 +237,7 @@ void Foreground::on_event(const char* line) {
         options_.gpus);
   } else if (is_event(line, "released")) {
     complete_ = true;
-    // All end now, at the same time: no zombie stays behind where orphans aren't collected.
+    // All end now, at the same time: no zombie stays where orphans aren't collected.
     if (group_signals_.pid()) kill(group_signals_.pid(), SIGKILL);
     if (placeholder_) kill(placeholder_, SIGKILL);
     if (state_->requeued >= 0) channel_.send("{\"requeued\":1}");
@@ -270,7 +270,7 @@ void Foreground::report_time_limit() {
 
 void Foreground::report_preemption() {
   const GiveWay& how = options_.give_way;
-  const char* again = options_.requeue.program ? ". Then the command waits for GPUs, and is started anew" : "";
+  const char* again = options_.requeue.program ? ". Then the command waits for GPUs, and restarts" : "";
   Buffer<32> time;
   if (how.grace % 1000 == 0) {
     time.add("%ld s", how.grace / 1000);

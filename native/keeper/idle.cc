@@ -7,7 +7,7 @@ namespace {
 // By how much a GPU's mean power differs at rest from minute to minute: 0.2 W of 125 W on an H200 with a context.
 constexpr float kRelative = 0.02f;
 constexpr float kWatts = 2;
-// From so many means on, the lowest alone doesn't decide: a counter that is late once makes a mean that is far too low.
+// With this many means, the lowest alone doesn't decide: a late counter makes one mean far too low.
 constexpr int kMinAgreeing = 3;
 // In microseconds. The mean of a longer time, in which readings failed, may be higher by as much energy only: work of
 // seconds hides in it.
@@ -31,7 +31,7 @@ int64_t IdleJudge::judge(GPU* gpu, const Reading& reading) {
   const int64_t used = reading.energy - gpu->energy;
   const bool is_known = reading.energy >= 0 && gpu->energy >= 0 && used >= 0 && span > 0;
   gpu->energy = reading.energy;
-  if (!is_known || reading.utilization < 0) return gpu->since = -1;  // the counter begins anew with the driver
+  if (!is_known || reading.utilization < 0) return gpu->since = -1;  // the counter restarts with the driver
   const float watts = static_cast<float>(used) * 1000 / static_cast<float>(span);
   gpu->watts[gpu->count++ % kWindow] = watts;
   const float part = static_cast<float>(span) > kSpan ? kSpan / static_cast<float>(span) : 1;

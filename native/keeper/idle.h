@@ -11,14 +11,14 @@ namespace keeper {
 // docs/decisions/059-idle-jobs.md
 class IdleJudge {
  public:
-  // Below so many percent, utilization is none.
+  // Utilization below this counts as none, in percent.
   explicit IdleJudge(int64_t min_utilization = 1) : min_utilization_(min_utilization) {}
 
   // The boot time since which all of the GPUs have done nothing; -1: one of them works, or can't be judged.
   int64_t judge(const Readings& readings);
 
  private:
-  static constexpr int kWindow = 30;  // so many minutes later, a mean is forgotten
+  static constexpr int kWindow = 30;  // minutes after which a mean is forgotten
   struct GPU {
     int64_t energy = -1;  // at the reading before
     int64_t at = 0;       // when that was, in microseconds

@@ -27,7 +27,7 @@ constexpr int kMaxSettleLooks = 12;
 // Processes can be born while we kill: look again this soon.
 constexpr int64_t kKillRoundMs = 5;
 constexpr int64_t kSlowKillRoundMs = 500;
-// Processes that a task leaves behind have been told to end with it: the next task waits for the GPU.
+// Orphans of a task got their signal with it: the next task waits for the GPU.
 constexpr int64_t kLeftoverGraceMs = 2000;
 
 }  // namespace
@@ -180,7 +180,7 @@ void Job::command_changed(int status) {
   meter_.interrupt();
 }
 
-// Noted before it is told: should this process be killed now, the one that takes over knows.
+// Noted before it is reported: if this process is killed now, the one that takes over knows.
 void Job::note_end(int exit_code, int signal) {
   state_->signal = signal;
   state_->command_ended = calendar_time_ms();

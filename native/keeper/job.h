@@ -51,7 +51,7 @@ class Job {
   // The command never ran; `exit_code` is what that is worth to the caller.
   void failed(int error, const char* text, int exit_code);
 
-  // Ends the command at a time of boot_time_ms(), unless it is set anew before. Once it has passed, it stays so.
+  // Ends the command at a time of boot_time_ms(), unless it is set again before. Once it has passed, it stays passed.
   void set_deadline(int64_t at);
   bool has_expired() const { return deadline_at_ >= 0 && boot_time_ms() >= deadline_at_; }
 
@@ -64,7 +64,7 @@ class Job {
   bool released() const { return phase_ == Phase::released; }
 
   void signal_command(int signal);
-  // SIGTERM to all, SIGKILL after so many ms. A second call can only make that sooner.
+  // SIGTERM to all, SIGKILL after `grace` ms. A second call can only make that sooner.
   void terminate(int64_t grace);
   // The same for a job that its user doesn't want any more.
   void cancel(int64_t grace);

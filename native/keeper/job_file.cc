@@ -101,7 +101,7 @@ void OutputWatch::react() {
   }
 }
 
-// Whether the next growth is told.
+// Whether the next growth is reported.
 bool OutputWatch::rest() {
   if (watch_ < 0) watch_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (watch_ < 0) return false;

@@ -24,7 +24,7 @@ struct JobState {
   bool preempted = false;        // the command is ended by that
   long preemptions = 0;          // before, and now where `requeued` says so
   long failures = 0;             // the same, of failures
-  bool failed = false;           // whether it is started anew because of that
+  bool failed = false;           // whether it restarts because of that
   int64_t ran = 0;               // ms, of earlier starts
   bool then_started = false;     // what `--then` names
 };

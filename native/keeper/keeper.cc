@@ -136,11 +136,11 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
     job.react();
   }
   if (state->requeued >= 0) {
-    // A command that a terminal waits for isn't started anew without it.
+    // A command that a terminal waits for doesn't restart without it.
     if (options.job < 0 || front_goes_on(&channel)) return 0;
     // The front ended with the command, whose work went on.
     if (!state->failed) {
-      say("preempted: another request needed %s. %s is started anew when GPUs are free", options.gpus,
+      say("preempted: another request needed %s. %s restarts when GPUs are free", options.gpus,
           options.command_name());
     }
     return start_again(options, state);

@@ -7,7 +7,7 @@ struct Options;
 // Removes the markers and ends the leases, even if other processes still have copies of the descriptors (a foreground
 // process that is stopped, for instance). Only for the keeper, and only once no process of the job is left.
 void unlock(const Options& options);
-// The same without the lock that goes with a command that is started anew (`--kept`).
+// The same without the lock that goes with a command that restarts (`--kept`).
 void unlock_gpus(const Options& options);
 
 // The same but for what the command inherits: that ends with the last of its descriptors.

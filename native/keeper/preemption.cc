@@ -19,7 +19,7 @@ namespace {
 
 using namespace gpu_owner;
 
-// Anybody may write to the file that tells: so often it is looked at most.
+// Any user may write to the notice: lower bound on the time between two reads.
 constexpr int64_t kMinPauseMs = 500;
 // Where nothing tells.
 constexpr int64_t kPollMs = 1'000;

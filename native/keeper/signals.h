@@ -8,7 +8,7 @@ namespace keeper {
 
 constexpr int kLastSignal = 64;
 
-// Every disposition to its default and every signal blocked, whatever we were started with.
+// Resets every disposition to its default and blocks every signal.
 void take_signals();
 
 // A descriptor that delivers the blocked signals; -1 on failure.

@@ -20,7 +20,7 @@ namespace keeper {
 namespace {
 
 [[noreturn]] void become(char** program, int pipe, pid_t parent) {
-  // The number of a job is told by its parent's end, so without one there is no job.
+  // The parent prints the job's number at its end, so without a parent there is no job.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitInternal);
   Buffer<16> number;

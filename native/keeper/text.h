@@ -32,7 +32,7 @@ class Buffer : public Text {
   char storage_[N];
 };
 
-// Replaces control characters in place: names of processes and commands are anybody's text, and end up on a terminal.
+// Replaces control characters in place: names of processes and commands are foreign text that ends up on a terminal.
 void make_printable(char* text);
 
 // A whole number without sign, nothing before or after it.

@@ -32,7 +32,7 @@ void UsageLine::add(const Readings& readings, bool idle) {
   for (int i = 0; i < readings.count; ++i) {
     const Reading& gpu = readings.gpus[i];
     if (first_at_ < 0) first_energy_[i] = gpu.energy;
-    // The counter begins anew with the driver.
+    // The counter restarts with the driver.
     has_energy = has_energy && first_energy_[i] >= 0 && gpu.energy >= first_energy_[i];
     energy += gpu.energy - first_energy_[i];
     has_memory = has_memory && gpu.memory >= 0;

@@ -162,7 +162,7 @@ int open_temporary(int directory, std::string& name) {
   return -EEXIST;
 }
 
-// A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file behind if
+// A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file if
 // the process is killed between two lines.
 template <typename Prepare>
 int create_linked(int directory, const char* name, mode_t mode, Prepare prepare) {

@@ -12,10 +12,10 @@ namespace gpu_owner::locks {
 // or is to be locked though it has several names and isn't for everybody, is -ENXIO. `directory` as of openat(2).
 int open_regular(int directory, const char* path, int access, bool to_lock);
 
-// Opens for reading only, whatever names and mode a regular file has, for those who look at a path.
+// Opens a regular file for reading only, also with several names or another mode.
 int open_for_probe(const char* path);
 
-// 1 if the path still names the file behind the descriptor, 0 if not.
+// 1 if the path still names the descriptor's file, 0 if not.
 int names_same_file(int descriptor, const char* path);
 
 // The magic number of the file system (statfs(2)), or -errno.

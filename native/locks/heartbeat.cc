@@ -35,7 +35,7 @@ Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int6
   heartbeat->timeout_ = timeout;
   heartbeat->told_ = told;
   heartbeat->context_ = context;
-  write_heartbeat(descriptor, offset);  // before anybody looks; the thread may take its time to start
+  write_heartbeat(descriptor, offset);  // before another process looks; the thread may start late
   const int error = process::start_thread(heartbeat->thread_, kHeartbeatStack, 0, run, heartbeat);
   if (error == 0) return heartbeat;
   delete heartbeat;

@@ -6,7 +6,7 @@
 
 namespace gpu_owner::locks {
 
-// A slot has a block of the file for its request, used again by slots so many further on; a heartbeat ends it. As in
+// A slot has a block of the file for its request, shared by slots at a fixed distance; a heartbeat ends it. As in
 // lib/claims/queue/queue-file.ts.
 constexpr int64_t kBlocks = 4096;
 constexpr int64_t kBlockSize = 4096;
@@ -46,9 +46,9 @@ uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset);
 
 enum class Pulse { runs, rests, wakes };
 
-// Writes one now, which counts for so many milliseconds; 0: the usual time. 0 or an errno value.
+// Writes one now, which counts for `counts` ms; 0: the usual time. 0 or an errno value.
 int write_heartbeat(int descriptor, int64_t offset, Pulse pulse = Pulse::runs, int64_t counts = 0);
-// Whether the heartbeat there still counts. The usual time is so many milliseconds.
+// Whether the heartbeat there still counts. `timeout` is the usual time in ms.
 bool is_alive(int descriptor, int64_t offset, int64_t timeout);
 // Whether it says that its waiter wakes, and still counts.
 bool is_waking(int descriptor, int64_t offset);

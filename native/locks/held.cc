@@ -13,7 +13,7 @@
 namespace gpu_owner::locks {
 namespace {
 
-// With so many open files, later ones aren't noted.
+// Upper bound on noted open files.
 constexpr int kMaxDescriptors = 65536;
 // By descriptor. A closed one stays noted, but has no lock any longer.
 std::atomic<bool> noted[kMaxDescriptors];

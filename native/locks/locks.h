@@ -1,7 +1,7 @@
 // The kernel's advisory file locks: flock, and open-file-description (OFD) locks on byte ranges.
 //
 // Both belong to the open file description: they survive fork and exec, and end when its last descriptor is closed,
-// whatever ended the process. Functions return 0 or an errno value; EAGAIN is the only "no".
+// however the process ended. Functions return 0 or an errno value; EAGAIN is the only "no".
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which files may be locked, and written to, in directories where anybody can put a link to a file of another user.
+// Which files may be locked, and written to, in directories where any user can link another user's file.
 #pragma once
 
 #include <string.h>
@@ -7,7 +7,7 @@
 
 namespace gpu_owner::locks {
 
-// Whether a lock there can only harm those who would let anybody lock the file. A backup or a prank may give a lock
+// Whether a lock there can only harm users who let every user lock the file. A backup or a prank may give a lock
 // file a second name; a private file with several names is more likely a user's own that was linked here.
 inline bool may_lock(const struct stat& file) {
   return S_ISREG(file.st_mode) && (file.st_nlink <= 1 || (file.st_mode & 0666) == 0666);

@@ -1,4 +1,4 @@
-// Limits what reading the locks of one file costs: anybody can take any number, and the kernel goes through all of them
+// Limits what reading the locks of one file costs: any user can take any number, and the kernel walks all of them
 // for each question.
 #pragma once
 

@@ -9,7 +9,7 @@
 namespace gpu_owner::locks {
 
 // Locks `wanted` units of the range that no other open file has, the lowest ones, all or none.
-// Returns the lowest, or -errno; -EAGAIN: there aren't so many.
+// Returns the lowest, or -errno; -EAGAIN: too few are free.
 int64_t take_units(int descriptor, Range range, int64_t wanted);
 
 // Adds the parts of the range that other open files have locked, in their order, one for each lock. 0 or an errno

@@ -11,8 +11,8 @@
 namespace gpu_owner::locks {
 namespace {
 
-// The last slot that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range,
-// not of the first or the last one: ask again behind it until there is none.
+// The last taken slot at or after `from`, or from - 1; or -1 - errno. The kernel reports any lock in a range, not the
+// first or the last one: ask again after it until there is none.
 int64_t last_slot(int descriptor, int64_t from, ProbeBudget& budget) {
   for (;;) {
     if (!budget.goes_on()) return -1 - E2BIG;

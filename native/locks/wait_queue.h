@@ -10,11 +10,11 @@
 
 namespace gpu_owner::locks {
 
-// A queue that is longer, or that takes longer to read, isn't one of waiters: anybody can lock any number of bytes, and
+// A queue that is longer, or takes longer to read, isn't one of waiters: any user can lock any number of bytes, and
 // the kernel goes through all of them each time it is asked. Then it is E2BIG, and nothing depends on the queue.
 constexpr int kMaxSlots = 4096;
 
-// Takes the slot behind all others on the description of `descriptor`, which must be writable and belong to this waiter
+// Takes the last slot on the description of `descriptor`, which must be writable and belong to this waiter
 // alone. Returns its number, or -errno.
 int64_t join_queue(int descriptor);
 

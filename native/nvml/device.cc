@@ -62,7 +62,7 @@ Code processes_of(const Library& library, Device handle, Library::ProcessKind ki
   return SUCCESS;
 }
 
-// Clients of an MPS server that the list of compute processes leaves out. Where anybody computes through such a server,
+// Clients of an MPS server that the list of compute processes leaves out. If a program computes through such a server,
 // the server itself is on that list; so an idle GPU costs no further call.
 void add_mps_clients(const Library& library, Device device, std::vector<Process>& compute) {
   if (compute.empty()) return;
@@ -202,7 +202,7 @@ void Gpu::read_instances(const Library& library, Sample& sample) {
   bool as_before = true;
   Code refused = library.mig_max_count(handle_, slots);
   for (uint32_t slot = 0; slot < slots && slot < kMaxInstances; slot++) {
-    // Handles are asked for anew each time: those of an instance that was destroyed may come to mean another.
+    // Handles are read each time: the handle of a destroyed instance may later mean another one.
     Device handle = nullptr;
     MigInstance instance;
     Code code = answered(library.mig_handle(handle_, slot, handle));

@@ -243,7 +243,7 @@ Driver::Wait Driver::wait_for(const std::shared_ptr<Job>& shared, bool on_main_t
     if (interrupt && interrupt->signal() != 0) return Wait::interrupted;
     int64_t sleep = std::min(deadline - now, process::kMaxSleep);
     if (!job.helped && job.total > 1) {
-      // Where no step has begun yet, it isn't the driver that takes so long.
+      // If no step has begun yet, the driver isn't what is slow.
       const int64_t late = job.next.load() == 0 ? now + kAlone : start + kAlone * (job.finished.load() + 1);
       if (now >= late) add_helpers(shared);
       if (now < late) sleep = std::min(sleep, late - now);
@@ -267,7 +267,7 @@ Driver::Opened Driver::open(const std::string& path) {
   switch (wait_for(starting_, true, kInitTimeout)) {
     case Wait::interrupted: return {Stage::interrupted, SUCCESS};  // a later call goes on waiting for the same job
     case Wait::stalled:
-      if (starting_->withdraw() != 0) {  // no thread was to be had: a later call begins anew
+      if (starting_->withdraw() != 0) {  // no thread could start: a later call tries again
         leave_worker();
         starting_ = nullptr;
       }
@@ -294,7 +294,7 @@ void Driver::collect(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample
     Sample& sample = samples[gpu.index()];
     if (!whole && (i >= job->taken || !job->done[i].load())) {
       sample.fall_silent();
-      if (i < job->taken) stuck_[gpu.index()] = {job, i};  // else no thread was to be had: the next snapshot asks anew
+      if (i < job->taken) stuck_[gpu.index()] = {job, i};  // else no thread could start: the next snapshot tries again
       continue;
     }
     sample = std::move(job->samples[i]);

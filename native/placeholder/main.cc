@@ -239,7 +239,7 @@ class Watch {
   struct WatchedDevice {
     nvml::Device device;
     double baseline;                   // bytes in use with this process's context
-    std::vector<nvml::Process> known;  // ours among them, under whatever number a container's driver gives it
+    std::vector<nvml::Process> known;  // ours among them, by the PID that a container's driver gives it
     bool taken;
   };
 
@@ -337,7 +337,7 @@ int standard_error_of_parent() {
   }
 }
 
-// A new program has no context on the GPUs: they are the command's alone, whatever the driver does from now on.
+// A new program has no context on the GPUs: they are the command's alone from now on.
 [[noreturn]] void become_lookout(const Options& options) {
   std::vector<std::string> words = {"gpu-owner-placeholder", "--seconds", std::to_string(options.seconds)};
   for (const std::string& word : options.lookout) words.insert(words.end(), {"--lookout", word});

@@ -82,7 +82,7 @@ int detach(int output, const std::vector<int>& kept, const std::vector<int>& for
 // descriptors close-on-exec, and ranges below are what programs hand out to themselves.
 int inheritable_duplicate(int descriptor);
 
-// Returns what a helper says first, up to the end of the line; empty if it says nothing within so many milliseconds, or
+// Returns what a helper says first, up to the end of the line; empty if it says nothing within these milliseconds, or
 // ends.
 std::string read_line(int descriptor, int milliseconds);
 

@@ -9,7 +9,7 @@
 namespace gpu_owner::process {
 
 struct PeerCredentials {
-  int error;  // 0, or ESRCH: nobody has such a socket open, or another errno: the kernel doesn't tell
+  int error;  // 0, or ESRCH: no process has such a socket open, or another errno: the kernel doesn't say
   uid_t uid;
 };
 

@@ -11,7 +11,7 @@
 
 namespace gpu_owner::process {
 
-// Longer than being woken takes, shorter than anybody notices.
+// Longer than a wake-up takes, too short to be noticed.
 constexpr int64_t kSpin = 50'000;  // ns
 
 inline void relax() {

@@ -19,7 +19,7 @@ class List {
   List& operator=(const List&) = delete;
   ~List() { free(items_); }
 
-  // Makes room for so many items. False where memory is used up.
+  // Reserves room for items. False if memory is used up.
   bool reserve(int capacity) {
     free(items_);
     items_ = static_cast<Item*>(calloc(static_cast<size_t>(capacity), sizeof(Item)));
@@ -53,7 +53,7 @@ struct Options {
   int64_t until = INT64_MAX;     // CLOCK_MONOTONIC, ms
   List<const char*> needed;
   int64_t needs_timeout = 0;  // ms
-  // Painted every second on standard error, if its terminal has so many columns: how long it has lasted is between.
+  // Painted every second on standard error, if its terminal has enough columns; the elapsed time is between.
   const char* line_before = nullptr;
   const char* line_after = "";
   int64_t line_since = 0;  // CLOCK_MONOTONIC, ms

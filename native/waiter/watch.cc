@@ -27,19 +27,19 @@ constexpr int64_t kHeartbeatMs = 1'000;
 // The same for those that won't be served soon, and how long that heartbeat counts.
 constexpr int64_t kFarHeartbeatMs = 8'000;
 constexpr int64_t kFarCountsMs = 20'000;
-// Behind more than so many, a waiter is far from the front.
+// With more waiters ahead than this, a waiter is far from the front.
 constexpr int64_t kNear = 7;
 // The time that Node.js may take until it sends heartbeats: that is long on a busy machine.
 constexpr int64_t kWakingMs = 10'000;
-// A waiter that comes late gives others so much time to show that they are alive: the whole machine may have been slow.
+// Time that a late waiter gives others to show a heartbeat: the whole machine may have been slow.
 constexpr int64_t kLateMs = 1'000;
 constexpr int64_t kGraceMs = 5'000;
-// Where others start Node.js, this one asks so often whether it may; and does so unasked in the end, one after the
-// other: anybody can lock these bytes.
+// While others start Node.js, this one asks at this interval whether it may. In the end it starts without permission,
+// one waiter after the other, because any user can lock these bytes.
 constexpr int64_t kAskMs = 50;
 constexpr int64_t kFarAskMs = 1'000;
 constexpr int64_t kStartTimeoutMs = 10'000;
-// Without inotify, several locks are looked at so often: the kernel blocks on one at a time.
+// Without inotify, several locks are polled at this interval: the kernel blocks on one at a time.
 constexpr int64_t kPollMs = 100;
 constexpr int64_t kSettleMs = 32;
 // A lease may be free for a moment whenever it changes hands; and waiters ahead look first whether it stays free.
@@ -54,7 +54,7 @@ int64_t now() { return process::monotonic_nanoseconds() / 1'000'000; }
 
 timeval interval(int64_t milliseconds) { return {milliseconds / 1000, milliseconds % 1000 * 1000}; }
 
-// Sends SIGALRM after so many milliseconds; 0: no longer.
+// Sends SIGALRM after some milliseconds; 0 switches it off.
 void set_alarm(int64_t milliseconds) {
   const itimerval timer = {interval(milliseconds == 0 ? 0 : kRepeatMs), interval(milliseconds)};
   setitimer(ITIMER_REAL, &timer, nullptr);
@@ -83,7 +83,7 @@ class Ahead {
   Ahead(int queue, int64_t slot)
       : queue_(queue), slot_(slot), own_(locks::read_order_key(queue, locks::heartbeat_offset(slot))) {}
 
-  // Whether there are at most so many that show that they are alive.
+  // Whether at most this many show a heartbeat.
   bool is_at_most(int64_t most) const {
     int64_t count = 0;
     return visit([&](int64_t slot, const locks::OrderKey&) { return !is_alive(slot) || ++count <= most; });
@@ -245,7 +245,7 @@ class Watch {
     return true;
   }
 
-  // Few start the program at a time. Others are told that this one wakes: it sends no heartbeat for a while.
+  // Few start the program at a time. The notice says that this one wakes, because it sends no heartbeat for a while.
   bool may_start() {
     if (options_.queue < 0) return true;
     if (!locks::begin_start(options_.queue)) {
@@ -257,7 +257,7 @@ class Watch {
     return true;
   }
 
-  // A GPU may have become free for anybody: those ahead look first.
+  // A GPU may have become free for any waiter: the ones ahead look first.
   bool bookings_changed() const {
     if (options_.queue < 0) return false;
     const int64_t changed = locks::bookings_changed(options_.queue, options_.bookings);

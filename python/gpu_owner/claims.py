@@ -214,7 +214,7 @@ def claim(
     visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES. While other claims
         of this process stand, theirs is the default.
     lock_dir: another lock directory. lock_timeout: how long to wait for another claim's decision, seconds or '2s' (default).
-    urgent: be served before all others; for those whom the machine's configuration names.
+    urgent: go to the front of the queue; only for users whom the machine's configuration lists.
     simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
     once: for a process that runs several jobs one after the other, such as a worker of a pool. The first call claims, later ones
         return that claim. The claim lasts until release() or the end of the process, not until the end of a `with` block.

@@ -54,7 +54,7 @@ class Executor(concurrent.futures.Executor):
     idle, time_limit: as for `submit`, for each worker: a call that it ends raises WorkerDiedError.
     initializer, initargs: called in each worker before its first call.
     output: a file for what workers print ('%n' is the worker's number); by default it is printed here, each line with that number.
-    wait: True (default) until GPUs are free, or at most so long: then all waiting calls raise WaitTimeoutError.
+    wait: True (default) until GPUs are free, or at most this time: then all waiting calls raise WaitTimeoutError.
     name, note: which other users see. Other parameters are those of `claim`.
 
     Functions, arguments and results are pickled; with cloudpickle installed, functions of a notebook and lambdas will do.

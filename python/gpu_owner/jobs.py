@@ -173,7 +173,7 @@ def submit(
     cwd: where it starts (here). env: all of its environment (this process's, without what claims have changed).
     preemptible: use GPUs that would be idle, and wait anew when another request needs them. grace: how long it has to end then,
         seconds or '30s' (default); signal: 'USR1' is sent in place of SIGTERM.
-    wait: True (default) until GPUs are free, or for at most so long. Other parameters are those of `claim`.
+    wait: True (default) until GPUs are free, or for at most this time. Other parameters are those of `claim`.
 
     Raises UsageError for what can never run, NoDriverError, CommandNotFoundError, or else GPUOwnerError. There is no job then.
     """

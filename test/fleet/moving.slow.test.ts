@@ -252,7 +252,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
 
     const words = `'${launcher}' submit --on a,b -n 2 -- touch '${file('late')}' >/dev/full`;
     const untold = await hosts.viewer.run(['sh', '-c', words], { env, cwd: place });
-    const [, job = ''] = /(any:\d+) is cancelled: its address can't be told\n$/.exec(untold.stderr) ?? [];
+    const [, job = ''] = /(any:\d+) is cancelled: its address can't be printed\n$/.exec(untold.stderr) ?? [];
     expect(untold.code).toBe(74);
     expect(await run('wait', job)).toMatchObject({ code: 143 });
     expect(await show(job)).toMatchObject({ state: 'cancelled' });

@@ -493,7 +493,7 @@ describe('a lease file', () => {
     await output(holder, /claimed/);
     const warned = output(
       holder,
-      /GPUOwnerWarning: somebody removed the lease file of GPU-\S+ in \S+: others no longer see this process's claim/,
+      /GPUOwnerWarning: the lease file of GPU-\S+ in \S+ was removed: others no longer see this process's claim/,
     );
     rmSync(leaseFile(0));
     await warned;
@@ -503,7 +503,7 @@ describe('a lease file', () => {
     expect(other.code).toBe(75);
     expect(other.stderr).toMatch(new RegExp(`GPU 0: busy: [\\w-]+ \\(pid ${holder.pid}, \\w+\\) uses`));
     holder.stdin?.end();
-    expect((await outcome).stderr.match(/somebody removed/g)).toHaveLength(1);
+    expect((await outcome).stderr.match(/lease file of \S+ in \S+ was removed/g)).toHaveLength(1);
     expect(await machine.runCommand(['run', '-n', '2', '--', 'echo', 'it ran'], here())).toMatchObject({
       code: 0,
     });

@@ -175,15 +175,15 @@ describe('a command', () => {
         `GPU_OWNER_JOB_OUTPUT=${join(directory, 'output')}`,
       ]),
     );
-    expect(log()).toBe(`failed: '${words[0]}' was told\n`);
+    expect(log()).toBe(`failed: '${words[0]}' was notified\n`);
     expect(statSync(join(directory, 'notifications')).mode & 0o777).toBe(0o600);
   });
 
   test.each([
-    ['fails', 'echo no such user >&2; exit 3', /was not told: exit code 3: no such user/],
-    ['is killed', 'kill -9 $$', /was not told: ended by SIGKILL/],
-    ['hangs', 'sleep 600', /was not told: it took longer than 300 ms/, SHORT],
-    ['reads nothing and closes its input', 'exec <&-; exit 0', /was told/],
+    ['fails', 'echo no such user >&2; exit 3', /was not notified: exit code 3: no such user/],
+    ['is killed', 'kill -9 $$', /was not notified: ended by SIGKILL/],
+    ['hangs', 'sleep 600', /was not notified: it took longer than 300 ms/, SHORT],
+    ['reads nothing and closes its input', 'exec <&-; exit 0', /was notified/],
   ])('that %s harms nothing, and is logged', async (_, script, expected, limits = QUICK) => {
     configure(`notifyCommand: [${program(script)}]`);
     ended(0);
@@ -201,7 +201,7 @@ describe('a command', () => {
       rmSync(join(directory, 'told-ended'), { force: true });
       configure(`notifyCommand: [${word}]`);
       await notifyOfJob(directory, 'ended', QUICK);
-      expect(log()).toContain(`completed: '${word}' was not told: it can't be started (${code})\n`);
+      expect(log()).toContain(`completed: '${word}' was not notified: it can't be started (${code})\n`);
     }
   });
 
@@ -219,7 +219,7 @@ describe('a command', () => {
     configure(`notifyCommand: [${program(`sleep 600 & echo $! > ${told}`)}]`);
     ended(0);
     await notifyOfJob(directory, 'ended', QUICK);
-    expect(log()).toMatch(/was told/);
+    expect(log()).toMatch(/was notified/);
     sendSignal(Number(readFileSync(told, 'utf8')), 'SIGKILL');
   });
 });
@@ -256,29 +256,29 @@ describe('a webhook', () => {
     const message = JSON.parse(body);
     expect(Object.keys(message)).toEqual(['event', 'text', 'host', 'job']);
     expect(message).toMatchObject({ event: 'completed', job: { id: ID, exitCode: 0 } });
-    expect(log).toBe('completed: 127.0.0.1:PORT was told\n');
+    expect(log).toBe('completed: 127.0.0.1:PORT was notified\n');
   });
 
   test('is tried three times', async () => {
     const { requests, log } = await tell(status(500, 503, 200));
-    expect([requests.length, log]).toEqual([3, 'completed: 127.0.0.1:PORT was told\n']);
+    expect([requests.length, log]).toEqual([3, 'completed: 127.0.0.1:PORT was notified\n']);
   });
 
   test('that goes on failing is given up', async () => {
     const { requests, log } = await tell(status(500, 500, 500, 500));
     expect(requests).toHaveLength(3);
-    expect(log).toBe('completed: 127.0.0.1:PORT was not told: it answered 500; it was tried 3 times\n');
+    expect(log).toBe('completed: 127.0.0.1:PORT was not notified: it answered 500; it was tried 3 times\n');
   });
 
   test('that refuses is not tried again', async () => {
     const { requests, log } = await tell(status(404));
-    expect([requests.length, log]).toEqual([1, 'completed: 127.0.0.1:PORT was not told: it answered 404\n']);
+    expect([requests.length, log]).toEqual([1, 'completed: 127.0.0.1:PORT was not notified: it answered 404\n']);
   });
 
   test('that hangs is given up', async () => {
     const { requests, log } = await tell(() => {}, LONGER);
     expect(requests).toHaveLength(3);
-    expect(log).toMatch(/was not told: no answer within .*; it was tried 3 times\n$/);
+    expect(log).toMatch(/was not notified: no answer within .*; it was tried 3 times\n$/);
   });
 
   test('that redirects is not followed', async () => {
@@ -358,7 +358,7 @@ describe.skipIf(!hasOpenSSL)('a webhook with https', () => {
     await serve(bodies);
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
     await notifyOfJob(directory, 'ended', QUICK);
-    expect(log()).toMatch(/was not told: self-signed certificate; it was tried 3 times\n$/);
+    expect(log()).toMatch(/was not notified: self-signed certificate; it was tried 3 times\n$/);
     expect(bodies).toEqual([]);
   });
 
@@ -366,7 +366,7 @@ describe.skipIf(!hasOpenSSL)('a webhook with https', () => {
     const bodies: string[] = [];
     await serve(bodies);
     expect(await notifier('ended', { NODE_EXTRA_CA_CERTS: join(base, 'crt') })).toBe(0);
-    expect(log()).toMatch(/was told\n$/);
+    expect(log()).toMatch(/was notified\n$/);
     expect(bodies).toHaveLength(1);
   });
 });

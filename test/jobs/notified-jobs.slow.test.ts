@@ -104,7 +104,7 @@ test('a command that can not be told of, or hangs, holds no job up', async () =>
   const log = () => (existsSync(file) ? readFileSync(file, 'utf8') : '');
   await until(() => log().split('\n').length > 2);
   expect(log()).toMatch(
-    / completed: '\/nonexistent\/program' was not told: it can't be started \(ENOENT\)\n$/,
+    / completed: '\/nonexistent\/program' was not notified: it can't be started \(ENOENT\)\n$/,
   );
   const hanging = join(machine.directory, 'hanging');
   // The command hangs as long as its file is there.

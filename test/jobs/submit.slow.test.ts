@@ -209,7 +209,7 @@ test('--retry starts a job anew that fails, so often, under its number', async (
   expect(await jobs.wait(failing)).toBe(137);
   expect(await jobs.find(failing)).toMatchObject({ state: 'failed', retried: 1 });
   expect((await jobs.run(['jobs'])).stdout).toMatch(
-    /failed once before, and was started anew; exit code 137/,
+    /failed once before, and was restarted; exit code 137/,
   );
   const late = await jobs.submit(['--retry', '3', '--for', '300ms', '--', 'sleep', '1000']);
   expect(await jobs.wait(late)).toBe(124);

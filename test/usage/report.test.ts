@@ -132,7 +132,7 @@ test.each([
   const { code, stderr } = await machine.runCommand(['run', '--idle', '1h', ...options, '--', 'true']);
   expect({ code, stderr }).toEqual({
     code: 0,
-    stderr: `gpu-owner: warning: --idle doesn't end the command: whether it uses its GPUs can't be told ${which}.\n`,
+    stderr: `gpu-owner: warning: --idle doesn't end the command: the use of its GPUs is unknown ${which}.\n`,
   });
 });
 

@@ -43,7 +43,7 @@ export const SWEEP_GROUP = {
       help: `search instead of trying all combinations: ${METHODS.join(', ')}`,
       candidates: METHODS,
     },
-    trials: { value: 'N', help: 'try so many combinations' },
+    trials: { value: 'N', help: 'number of combinations to try' },
     metric: { value: 'NAME', help: 'take this value of the results to tell good trials from bad ones' },
     minimize: { help: 'smaller values of the metric are better (default)', isAdvanced: true },
     maximize: { help: 'larger values of the metric are better' },

@@ -26,7 +26,7 @@ const HELP = [
   '  l, Enter               open the log of the selected job, if it is yours',
   '  c                      cancel the selected job, if it is yours; asks first',
   '  k                      end the selected process, if it is yours; asks first',
-  '  r                      draw everything anew',
+  '  r                      redraw everything',
   '  q, Esc                 back; quit',
   '',
   'UTIL and MINUTE (the last one) are utilization; MIG instances have none, so',
