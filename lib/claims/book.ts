@@ -151,9 +151,9 @@ function book(
       );
     closeSync(made);
     stampBookings(directory);
-    const shown = { user: userName(uid), group: group?.name ?? null, note, path: target.path };
+    const entry = { user: userName(uid), group: group?.name ?? null, note, path: target.path };
     return {
-      booking: { ...booking, ...shown },
+      booking: { ...booking, ...entry },
       gpus: chosen.map(({ gpu }) => gpu),
       inUse: chosen.filter(isInUse),
       isVolatile,

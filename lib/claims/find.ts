@@ -96,8 +96,8 @@ export function* evaluateWithReasons(
   const all = yield* explainLocks(found.candidates, found);
   const isLimited = perspective === 'claimant' && found.job === null;
   const open = isLimited ? applyBookings(all, request, found.directory) : all;
-  const left = reserveForWaiters(open, scopeOf(found.job), ahead);
-  const candidates = isLimited ? applyLimit(left, request, found.directory) : left;
+  const unreserved = reserveForWaiters(open, scopeOf(found.job), ahead);
+  const candidates = isLimited ? applyLimit(unreserved, request, found.directory) : unreserved;
   return { ...found, candidates };
 }
 

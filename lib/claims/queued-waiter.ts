@@ -317,9 +317,9 @@ export class QueuedWaiter {
         // A blocker's number was free for a moment, and may belong to a request behind this one.
         if (wait.hasChanged()) return resolve();
         let blind = false;
-        const left = Math.min(end - now(), longest);
-        if (Number.isFinite(left)) {
-          const timer = setTimeout(resolve, timerMs(left));
+        const remainingMs = Math.min(end - now(), longest);
+        if (Number.isFinite(remainingMs)) {
+          const timer = setTimeout(resolve, timerMs(remainingMs));
           endings.push(() => clearTimeout(timer));
         }
         let looking = false;
@@ -394,18 +394,19 @@ export class QueuedWaiter {
     const candidates =
       job === null ? applyBookings(found.candidates, this.#request, directory) : found.candidates;
     this.#observe(candidates);
-    const kept = reserveForWaiters(
+    const unreserved = reserveForWaiters(
       candidates,
       gpuRequest.scope,
       activeWaiters(queue.waiters(ahead), this.#skipped),
     );
-    this.#notGranted = { ...this.#notGranted, candidates: kept };
+    this.#notGranted = { ...this.#notGranted, candidates: unreserved };
     // Bookings may have begun or ended since the wait began.
     if (this.#blockers(queue, ahead).length === 0) return true;
     if (job === null) {
       const active = () => activeWaiters(queue.waiters(ahead), this.#skipped);
-      const lent = backfill(kept, this.#request, active);
-      this.#mayBackfill = lent !== kept && applyLimit(lent, this.#request, directory) === lent;
+      const backfilled = backfill(unreserved, this.#request, active);
+      this.#mayBackfill =
+        backfilled !== unreserved && applyLimit(backfilled, this.#request, directory) === backfilled;
       if (this.#mayBackfill) return true;
     }
     this.#report(options, ahead.length + 1);

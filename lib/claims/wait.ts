@@ -284,9 +284,9 @@ async function waitForChange(
       if (!isComplete) limits.push(pause);
       if (isPolled) limits.push(USE_POLL_MS);
       if (ahead.length > 0) limits.push(HEARTBEAT_MS); // a waiter ahead may be stopped
-      const left = Math.min(...limits);
-      if (left <= 0) return resolve();
-      const timer = setTimeout(resolve, left);
+      const remainingMs = Math.min(...limits);
+      if (remainingMs <= 0) return resolve();
+      const timer = setTimeout(resolve, remainingMs);
       cancels.push(() => clearTimeout(timer));
     });
   } finally {
@@ -352,8 +352,8 @@ class UnqueuedStallDetector {
     this.position.skipped = this.#stallDetector.stalled(waiters.length, at - ahead);
     const others = all.filter(({ slot }) => !this.#stallDetector.couldTake(slot));
     const open = free.map((each): Candidate => ({ ...each, verdict: { ...each.verdict, state: 'free' } }));
-    const left = reserveForWaiters(open, gpuRequest.scope, others);
-    return left.filter(({ verdict }) => verdict.state === 'free').length >= gpuRequest.count;
+    const unreserved = reserveForWaiters(open, gpuRequest.scope, others);
+    return unreserved.filter(({ verdict }) => verdict.state === 'free').length >= gpuRequest.count;
   }
 }
 

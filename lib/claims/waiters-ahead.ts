@@ -113,10 +113,21 @@ export function backfill(
 ): Candidate[] {
   if ((limitMs === null && priority !== 'preemptible') || memory !== undefined) return candidates;
   const missing = count - candidates.filter(({ verdict }) => verdict.state === 'free').length;
-  const kept = candidates.filter(({ verdict }) => verdict.keptFor !== undefined).map(({ gpu }) => gpu.uuid);
-  if (missing <= 0 || kept.length < missing) return candidates;
-  const own = { slot: -1, count: missing, uuids: kept, scope: null, limitMs, tag: { class: priority } };
-  const chosen = backfilled(kept, [...readAhead(), own], candidates.map(useOf), Date.now()).get(own.slot);
+  const reserved = candidates
+    .filter(({ verdict }) => verdict.keptFor !== undefined)
+    .map(({ gpu }) => gpu.uuid);
+  if (missing <= 0 || reserved.length < missing) return candidates;
+  const request = {
+    slot: -1,
+    count: missing,
+    uuids: reserved,
+    scope: null,
+    limitMs,
+    tag: { class: priority },
+  };
+  const chosen = backfilled(reserved, [...readAhead(), request], candidates.map(useOf), Date.now()).get(
+    request.slot,
+  );
   if (chosen === undefined) return candidates;
   const free: Verdict = { state: 'free', reason: null, transient: false };
   return candidates.map((each) => (chosen.includes(each.gpu.uuid) ? { ...each, verdict: free } : each));

@@ -313,9 +313,9 @@ async function question(
     const hasInput = environment.length > 0;
     const commandLine = request.commandLine(host, words, directory, hasInput);
     const input = hasInput ? request.input(environment) : null;
-    const left = end - performance.now();
+    const remainingMs = end - performance.now();
     const answer = new WholeOutput((...tails) => request.isWhole(...tails));
-    const result = await runOverSSH(host.name, commandLine, answer, left, options, undefined, input);
+    const result = await runOverSSH(host.name, commandLine, answer, remainingMs, options, undefined, input);
     const rest = LOGIN_PAUSE_MS * 2 ** (tries - 1) * (0.75 + Math.random() / 2);
     if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
       return interpret(host, request, result, timeoutMs, directory);

@@ -214,11 +214,11 @@ export class Mover {
     }
     const next = placeAt(host);
     const moving = this.#write({ ...job, next });
-    const left = job.giveUpAt === null ? null : Math.max(1, job.giveUpAt - Date.now());
+    const remainingMs = job.giveUpAt === null ? null : Math.max(1, job.giveUpAt - Date.now());
     const answer = await this.#ask(
       moving,
       next,
-      left === null ? ['--wait'] : [`--wait=${Math.ceil(left)}ms`],
+      remainingMs === null ? ['--wait'] : [`--wait=${Math.ceil(remainingMs)}ms`],
     );
     if (answer.error === null)
       this.#write({ ...moving, step: 'queued', at: { ...next, id: answer.id }, next: null, note: null });
@@ -358,8 +358,8 @@ export class Mover {
 
   /** Leaves it where it waits, and gives up the new place. */
   #stay(job: MovingJob): void {
-    const left = job.next === null || job.next.host === '' ? [] : [job.next];
-    this.#write({ ...job, step: 'queued', next: null, left: [...job.left, ...left], note: null });
+    const abandoned = job.next === null || job.next.host === '' ? [] : [job.next];
+    this.#write({ ...job, step: 'queued', next: null, left: [...job.left, ...abandoned], note: null });
   }
 
   async #cancel(job: MovingJob): Promise<void> {

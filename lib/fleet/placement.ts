@@ -82,7 +82,7 @@ async function* answersAsTheyCome(
     wake();
   }, ms);
   try {
-    for (let left = hosts.length; left > 0; left--) {
+    for (let remaining = hosts.length; remaining > 0; remaining--) {
       while (answers.length === 0) {
         if (isSlow) onSlow([...silent]);
         isSlow = false;

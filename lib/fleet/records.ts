@@ -46,11 +46,11 @@ const OUTPUT = record({
 export type OutputPiece = schema.Checked<typeof OUTPUT>;
 
 const labels: Check = (value, path) => {
-  const given = Object.entries(schema.object(value, path));
+  const entries = Object.entries(schema.object(value, path));
   const isRight = ([name, each]: [string, unknown]) =>
     /^(?!__)[a-z_]{1,40}$/.test(name) && name !== 'host' && typeof each === 'string';
-  if (!given.every(isRight)) throw new Mismatch(path);
-  return Object.fromEntries(given.map(([name, each]) => [name, text(each, path)]));
+  if (!entries.every(isRight)) throw new Mismatch(path);
+  return Object.fromEntries(entries.map(([name, each]) => [name, text(each, path)]));
 };
 
 /** Prometheus refuses the samples of all hosts if two are the same. */

@@ -92,9 +92,9 @@ function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<Re
   );
   let early = '';
   ssh.stdout?.on('data', (bytes: Buffer) => {
-    const shown = start.read(bytes);
+    const output = start.read(bytes);
     if (start.isOver && feeds && ssh.stdin !== null) feed(ssh.stdin);
-    if (shown.length > 0) onOutput(shown);
+    if (output.length > 0) onOutput(output);
   });
   ssh.stderr?.on('data', (bytes: Buffer) => {
     if (start.isOver) onErrors(bytes);

@@ -110,8 +110,8 @@ export class RemoteRequest extends MarkedScript {
   versionIn(lines: readonly string[]): string | null | undefined {
     const begin = lines.indexOf(`${this.mark} begin`);
     if (begin < 0) return undefined;
-    const told = lines.slice(lines.indexOf(`${this.mark} reached`) + 1, begin);
-    return told[0]?.trim() || null;
+    const answers = lines.slice(lines.indexOf(`${this.mark} reached`) + 1, begin);
+    return answers[0]?.trim() || null;
   }
 
   /** null: gpu-owner has not answered; 'missing': it isn't there; 'directory': nor is that; 'broken': it began to. */

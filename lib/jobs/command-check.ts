@@ -159,13 +159,13 @@ function remedyFor(command: readonly string[], directory: string): string | null
     return `it is one word because of the quotes; write: ${sanitize([program, ...rest].join(' '), 200)}`;
   if (program === '') return null;
   if (program.includes('/')) {
-    const meant = closest(basename(program), namesIn(resolve(directory, dirname(program))));
-    return meant === null ? null : `did you mean ${showValue(`${dirname(program)}/${meant}`)}?`;
+    const suggestion = closest(basename(program), namesIn(resolve(directory, dirname(program))));
+    return suggestion === null ? null : `did you mean ${showValue(`${dirname(program)}/${suggestion}`)}?`;
   }
   const instead = commandInstead(command, directory);
   if (instead !== null) return `write: ${line(instead)}`;
-  const meant = closestProgram(program);
-  return meant === null ? null : `did you mean ${showValue(meant)}?`;
+  const suggestion = closestProgram(program);
+  return suggestion === null ? null : `did you mean ${showValue(suggestion)}?`;
 }
 
 /** The program whose name is most like that; null: none is. */

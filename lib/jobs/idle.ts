@@ -33,20 +33,20 @@ const WARNING_MS = 5 * 60_000;
  * Checks the option, and adds what the configuration says of this user's jobs: what comes first counts.
  * @param given '1h' @param isHere whether this machine's configuration counts @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
-export function parseIdle(given: unknown, isHere = true): IdleLimit | null {
+export function parseIdle(value: unknown, isHere = true): IdleLimit | null {
   const rule = isHere ? ruleOf(loadConfiguration()) : null;
-  if (given === undefined) return rule;
-  const endMs = Math.ceil(parseDuration(given, '--idle'));
+  if (value === undefined) return rule;
+  const endMs = Math.ceil(parseDuration(value, '--idle'));
   // The GPUs are read once a minute, and a mean lies between two readings.
   const least = 2 * TIMEOUTS.usage;
   if (endMs < least)
-    throw invalidArgument(`--idle: ${showValue(given)} is less than ${formatDuration(least)}; use 30m or 1h`);
+    throw invalidArgument(`--idle: ${showValue(value)} is less than ${formatDuration(least)}; use 30m or 1h`);
   const warningMs = Math.min(
     endMs - Math.min(WARNING_MS, Math.floor(endMs / 2)),
     rule?.warningMs ?? Number.POSITIVE_INFINITY,
   );
   const minUtilization = rule?.minUtilization ?? 1;
-  const own = { warningMs, endMs, text: String(given).trim(), minUtilization, notify: rule?.notify ?? false };
+  const own = { warningMs, endMs, text: String(value).trim(), minUtilization, notify: rule?.notify ?? false };
   if (rule?.endMs == null || rule.endMs > endMs) return own;
   return { ...rule, warningMs };
 }
@@ -91,8 +91,7 @@ export function idleOptions(
   const { warningMs, endMs, text, minUtilization } = limit;
   const unread = whyUnread(claim);
   if (unread !== null) {
-    if (text !== null)
-      warn(`--idle doesn't end the command: the use of its GPUs is unknown ${unread}.`);
+    if (text !== null) warn(`--idle doesn't end the command: the use of its GPUs is unknown ${unread}.`);
     return [];
   }
   const [which, have, they] =

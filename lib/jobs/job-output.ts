@@ -140,7 +140,7 @@ function isEmpty(bytes: Buffer): boolean {
 /** The offset of the last `lines` lines. */
 function startOfLast(file: number, lines: number): number {
   const { size } = fstatSync(file);
-  let left = lines;
+  let remaining = lines;
   // The newline at the very end ends the last line.
   let before = true;
   for (let end = size; end > 0; ) {
@@ -153,7 +153,7 @@ function startOfLast(file: number, lines: number): number {
         if (bytes[i] === NEWLINE && lines > 0) continue;
       }
       if (lines === 0) return size;
-      if (bytes[i] === NEWLINE && --left === 0) return start + i + 1;
+      if (bytes[i] === NEWLINE && --remaining === 0) return start + i + 1;
     }
     end = start;
   }

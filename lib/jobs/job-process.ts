@@ -68,9 +68,9 @@ export class JobProcess implements BackgroundJob {
   static first(store: JobStore, made: MadeJob, start: Start, announce: Announce): JobProcess {
     const foreign = parseInherited(process.env[INHERITED]).descriptors;
     const { request, lock, file } = made;
-    const kept = { request, lock: inheritable(lock), file: inheritable(file) };
+    const inherited = { request, lock: inheritable(lock), file: inheritable(file) };
     for (const descriptor of [lock, file]) closeSync(descriptor);
-    const job = new JobProcess(store, { ...start, job: kept }, announce);
+    const job = new JobProcess(store, { ...start, job: inherited }, announce);
     job.#foreign = foreign;
     return job;
   }
@@ -131,8 +131,8 @@ export class JobProcess implements BackgroundJob {
     };
     while (this.request.after.some(isAhead)) await sleep(FOLLOW_MS);
     // The clock may have been set since the native program began to wait.
-    for (let left = this.#untilStart; left > 0; left = this.#untilStart)
-      await sleep(Math.min(left, MAX_CLOCK_MS));
+    for (let remainingMs = this.#untilStart; remainingMs > 0; remainingMs = this.#untilStart)
+      await sleep(Math.min(remainingMs, MAX_CLOCK_MS));
   }
 
   /** Why it can't start, if a job that it was to follow didn't end well. */
@@ -205,8 +205,8 @@ export class JobProcess implements BackgroundJob {
         this.store.remove(id);
       });
     }
-    const kept = [this.lock, this.file, ...(this.#slot === null ? [] : [this.#slot.kept.descriptor])];
-    const error = native().processDetach(this.#output, kept, this.#foreign);
+    const descriptors = [this.lock, this.file, ...(this.#slot === null ? [] : [this.#slot.kept.descriptor])];
+    const error = native().processDetach(this.#output, descriptors, this.#foreign);
     if (error !== 0)
       throw new GPUOwnerError('ERR_INTERNAL', `a job can't leave this session: ${systemError(-error)}.`);
     closeSync(this.#output);
@@ -228,10 +228,10 @@ export class JobProcess implements BackgroundJob {
       locks.push('--lock', `${descriptor}:${byte}`);
     }
     const wait = (options: readonly string[]) => [nativeFile(KEEPER), 'wait', ...options, '--'];
-    const left = this.#untilStart;
+    const remainingMs = this.#untilStart;
     const words = [
       ...(locks.length === 0 ? [] : wait(['--locks', 'all', ...locks])),
-      ...(left <= 0 ? [] : wait(['--until', String(Math.ceil(now() + left))])),
+      ...(remainingMs <= 0 ? [] : wait(['--until', String(Math.ceil(now() + remainingMs))])),
     ];
     return { words, descriptors: [...files.values()] };
   }
@@ -286,10 +286,10 @@ export class JobProcess implements BackgroundJob {
     const slot = this.#slot;
     if (slot === null) return;
     this.#slot = null;
-    const kept = { ...slot.kept, descriptor: inheritable(slot.kept.descriptor) };
-    native().processCloseOnExec(kept.descriptor);
+    const inherited = { ...slot.kept, descriptor: inheritable(slot.kept.descriptor) };
+    native().processCloseOnExec(inherited.descriptor);
     slot.leave();
-    this.#start = { ...this.#start, wait: { slot: kept, rest: null } };
+    this.#start = { ...this.#start, wait: { slot: inherited, rest: null } };
   }
 
   #prune(): void {

@@ -159,10 +159,10 @@ export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryByt
   };
 }
 
-export function outputPath(given: string, directory: string): string {
-  if (given === '' || given.endsWith('/'))
-    throw invalidArgument(`--output: ${showValue(given)} is not the name of a file`);
-  const path = resolve(directory, given);
+export function outputPath(pattern: string, directory: string): string {
+  if (pattern === '' || pattern.endsWith('/'))
+    throw invalidArgument(`--output: ${showValue(pattern)} is not the name of a file`);
+  const path = resolve(directory, pattern);
   const parent = dirname(path);
   if (!isDirectory(parent)) throw invalidArgument(`--output: there is no directory ${showValue(parent)}`);
   if (isDirectory(path))
@@ -199,9 +199,9 @@ function isDirectory(path: string): boolean {
 export function ownArguments(words: number): Buffer {
   const line = readFileSync('/proc/self/cmdline');
   // Node.js, its own options, this program and the command's name come before.
-  let left = process.argv.length - 2 - words;
+  let remaining = process.argv.length - 2 - words;
   let at = line.length;
-  for (; left > 0; left--) at = line.lastIndexOf(0, at - 2) + 1;
+  for (; remaining > 0; remaining--) at = line.lastIndexOf(0, at - 2) + 1;
   return line.subarray(at);
 }
 

@@ -314,8 +314,8 @@ export function isLiving(state: Job['state'] | undefined): boolean {
 
 function askForNumbers(store: JobStore): GPUOwnerError {
   const living = store.ids().filter((id) => isLiving(stateOf(store, id)?.state));
-  const told = living.length === 0 ? 'all jobs have ended' : `write ${living.join(' ')}`;
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `jobs are named by numbers or names, not 'all'; ${told}`);
+  const hint = living.length === 0 ? 'all jobs have ended' : `write ${living.join(' ')}`;
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `jobs are named by numbers or names, not 'all'; ${hint}`);
 }
 
 export function unknownJob(word: string): GPUOwnerError {

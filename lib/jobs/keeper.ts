@@ -265,10 +265,10 @@ export function taskArguments({
 }: SupervisedTask) {
   const optionsWith = (place: (descriptor: number) => number) =>
     keeperOptions(claim, place, descriptors, { command: title.slice(0, MAX_TITLE_LENGTH) });
-  const given: number[] = [];
-  optionsWith((descriptor) => given.push(descriptor));
+  const passed: number[] = [];
+  optionsWith((descriptor) => passed.push(descriptor));
   // The keeper's numbers follow these.
-  const control = Math.max(FIRST_DESCRIPTOR, output + 1, ...given.map((each) => each + 1));
+  const control = Math.max(FIRST_DESCRIPTOR, output + 1, ...passed.map((each) => each + 1));
   let last = control;
   const args = [
     KEEPER,
@@ -287,5 +287,5 @@ export function taskArguments({
     '--',
     ...words,
   ];
-  return { control, descriptors: given, args };
+  return { control, descriptors: passed, args };
 }

@@ -87,14 +87,14 @@ export async function waitForEnd(pid: number, milliseconds: number, matters = tr
 export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<void> {
   for (let pause = 1; ; pause = Math.min(2 * pause, 100)) {
     const orphans = children().filter((pid) => !own.has(pid) && !isKeeper(pid) && !isInOurSession(pid));
-    const left = orphans.filter((pid) => {
+    const alive = orphans.filter((pid) => {
       // The process may have another user's rights now, or be gone.
       ifPossible(() => process.kill(pid, 'SIGKILL'), false);
       return !native().processCollect(pid);
     });
     // Killed processes leave their own children to us.
     if (orphans.length === 0) return;
-    await sleep(left.length === 0 ? 0 : pause);
+    await sleep(alive.length === 0 ? 0 : pause);
   }
 }
 

@@ -234,10 +234,10 @@ function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: 
   if (driverHasCallOut() || cudaHasCallOut()) return;
   const { slot, directory, locks, ahead, movesOn, leases, seenAt, until } = idle;
   const inherited = parseInherited(process.env[INHERITED]);
-  const given: number[] = [];
+  const passed: number[] = [];
   const give = (descriptor: number) => {
     const duplicate = processInheritable(descriptor);
-    if (duplicate >= 0) given.push(duplicate);
+    if (duplicate >= 0) passed.push(duplicate);
     return duplicate;
   };
   const queue = give(slot.descriptor);
@@ -265,7 +265,7 @@ function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: 
     ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
     ...['--', process.execPath, ...process.execArgv, ...words],
   ];
-  if (given.length === 1 + locks.length + leases.length) {
+  if (passed.length === 1 + locks.length + leases.length) {
     const saved = saveMessages();
     const messages = JSON.stringify(saved).length > MAX_MESSAGE_CHARACTERS ? [] : saved;
     const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, messages);
@@ -277,7 +277,7 @@ function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: 
     setVariables({ [WAITING]: undefined });
     showExtraCertificates();
   }
-  for (const duplicate of given) closeSync(duplicate);
+  for (const duplicate of passed) closeSync(duplicate);
 }
 
 /**
@@ -294,12 +294,12 @@ export function becomePlaced(
   if (driverHasCallOut() || cudaHasCallOut()) return;
   const { job, submitter } = start;
   const { words, own } = restartOf(start);
-  const given = [job.lock, job.file, ...descriptors, ...(submitter === null ? [] : [submitter])];
+  const passed = [job.lock, job.file, ...descriptors, ...(submitter === null ? [] : [submitter])];
   if (submitter !== null) setVariables({ [SUBMITTER]: String(submitter) });
   hideExtraCertificates();
   process.emit(BEFORE_EXEC as 'exit', 0);
   const program = [process.execPath, ...process.execArgv, ...words];
-  const error = processExec(before[0], [...before, ...program], own, given, 0);
+  const error = processExec(before[0], [...before, ...program], own, passed, 0);
   throw new GPUOwnerError(
     'ERR_INTERNAL',
     `job ${job.request.id} can't be started: ${before[0]}: ${systemError(-error)}.`,

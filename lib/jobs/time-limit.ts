@@ -33,11 +33,11 @@ function withNotice(limit: Omit<TimeLimit, 'notice'>, notice: unknown): TimeLimi
   return { ...limit, notice: notice === undefined ? null : parseNotice(notice, limit) };
 }
 
-function parseNotice(given: unknown, limit: Omit<TimeLimit, 'notice'>): TimeLimit['notice'] {
-  const [, name, duration] = /^([^@]*)@(.*)$/.exec(String(given)) ?? [];
+function parseNotice(value: unknown, limit: Omit<TimeLimit, 'notice'>): TimeLimit['notice'] {
+  const [, name, duration] = /^([^@]*)@(.*)$/.exec(String(value)) ?? [];
   if (name === undefined || duration === undefined)
     throw invalidArgument(
-      `--signal: ${showValue(given)} is not a signal and how long before the limit it comes; for example: USR1@5m`,
+      `--signal: ${showValue(value)} is not a signal and how long before the limit it comes; for example: USR1@5m`,
     );
   const signal = signalNumber(name);
   const ms = Math.ceil(parseDuration(duration, '--signal'));
@@ -57,9 +57,9 @@ export function signalNumber(name: string): number {
   const signals = new Map(Object.entries(constants.signals).map(([full, number]) => [full.slice(3), number]));
   const number = signals.get(short);
   if (number === undefined) {
-    const meant = closest(short, [...signals.keys()]);
+    const suggestion = closest(short, [...signals.keys()]);
     throw invalidArgument(
-      `--signal: ${showValue(name)} is not a signal; ${meant === null ? 'use a name such as USR1' : `did you mean ${meant}?`}`,
+      `--signal: ${showValue(name)} is not a signal; ${suggestion === null ? 'use a name such as USR1' : `did you mean ${suggestion}?`}`,
     );
   }
   if (UNCATCHABLE.includes(short))

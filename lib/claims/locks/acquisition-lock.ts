@@ -86,8 +86,8 @@ export class AcquisitionLock {
             holder = block;
             since = now();
           }
-          const left = Math.min(EPOCH_POLL_MS, since + timeout - now(), end - now());
-          if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(left, 0)))) {
+          const remainingMs = Math.min(EPOCH_POLL_MS, since + timeout - now(), end - now());
+          if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(remainingMs, 0)))) {
             if (now() - since >= timeout) {
               tries++;
               if (readBlock(descriptor, RECORD_SIZE).equals(block)) {

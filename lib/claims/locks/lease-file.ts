@@ -27,13 +27,13 @@ export const FIRST_EPOCH = 1;
 export const MAX_DEPTH = 64;
 
 /** @throws ERR_DRIVER for what is no UUID: it becomes a part of a path */
-export function leaseName(given: string, depth = 0): string {
+export function leaseName(reported: string, depth = 0): string {
   // Drivers before R470 call an instance MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
-  const uuid = given.startsWith('MIG-GPU-') ? given.replaceAll('/', '-') : given;
+  const uuid = reported.startsWith('MIG-GPU-') ? reported.replaceAll('/', '-') : reported;
   if (!isLeaseName(uuid)) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
-      `the driver reports an invalid UUID: ${showValue(given)}. Compare with \`nvidia-smi -L\`, and reinstall the driver.`,
+      `the driver reports an invalid UUID: ${showValue(reported)}. Compare with \`nvidia-smi -L\`, and reinstall the driver.`,
     );
   }
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;

@@ -162,10 +162,10 @@ export function applyBookings<Candidate extends Judged>(
     const { state } = verdict;
     const bookedUntil = booking.until;
     if (state !== 'free') return { ...candidate, verdict: { ...verdict, bookedUntil, transient: false } };
-    const left = booking.from - at - TIMEOUTS.grace;
+    const remainingMs = booking.from - at - TIMEOUTS.grace;
     const remedy =
-      takesLimit === true && left >= MINUTE_MS
-        ? `; with --for ${rounded(left)} or less it could be used before`
+      takesLimit === true && remainingMs >= MINUTE_MS
+        ? `; with --for ${rounded(remainingMs)} or less it could be used before`
         : '';
     const reason = `free, but ${describeBooking(booking, at)}${remedy}`;
     return { ...candidate, verdict: { ...verdict, state: 'leased', reason, transient: false, bookedUntil } };

@@ -60,26 +60,26 @@ export function backfilled(
 ): Map<number, string[]> {
   const found = new Map<number, string[]>();
   const ahead: LimitedRequest[] = [];
-  let left = free;
+  let unused = free;
   let uses = gpus;
   /** The shortest limits with which as many of these GPUs could not be used: a thousand requests are alike. */
   const refused = new Map<string, number>();
   for (const request of requests) {
-    if (left.length === 0) break;
+    if (unused.length === 0) break;
     const { slot, count, uuids, limitMs, scope, memory, tag } = request;
-    const chosen = left.filter((uuid) => uuids.includes(uuid)).slice(0, count);
+    const chosen = unused.filter((uuid) => uuids.includes(uuid)).slice(0, count);
     const mayBeLent = scope === null && memory === undefined;
     const isAble = mayBeLent && ahead.length > 0 && chosen.length === count;
     const key = chosen.join();
-    if (isAble && tag?.class === 'preemptible' && mayUseMeanwhile(chosen, left, ahead)) {
+    if (isAble && tag?.class === 'preemptible' && mayUseMeanwhile(chosen, unused, ahead)) {
       found.set(slot, chosen);
-      left = left.filter((uuid) => !chosen.includes(uuid));
+      unused = unused.filter((uuid) => !chosen.includes(uuid));
       continue;
     }
     if (limitMs !== null && isAble && limitMs < (refused.get(key) ?? Number.POSITIVE_INFINITY)) {
       if (mayBackfill(chosen, limitMs, ahead, uses, now)) {
         found.set(slot, chosen);
-        left = left.filter((uuid) => !chosen.includes(uuid));
+        unused = unused.filter((uuid) => !chosen.includes(uuid));
         uses = lend(uses, chosen, now + limitMs);
         continue;
       }

@@ -59,7 +59,7 @@ export function findBlockers<Waiting extends GpuRequest>(
 ): Waiting[] {
   const wanted = new Set(uuids);
   const together: Waiting[] = [];
-  let left = wanted;
+  let uncovered = wanted;
   for (const request of nearestFirst) {
     if (request.scope !== scope) continue;
     const alone = without(wanted, request.uuids).size;
@@ -67,17 +67,17 @@ export function findBlockers<Waiting extends GpuRequest>(
     // that.
     if (alone === wanted.size) continue;
     if (alone < count) return [request];
-    const after = without(left, request.uuids);
-    if (after.size === left.size) continue;
+    const after = without(uncovered, request.uuids);
+    if (after.size === uncovered.size) continue;
     together.push(request);
-    left = after;
-    if (left.size < count) return together;
+    uncovered = after;
+    if (uncovered.size < count) return together;
   }
   return [];
 }
 
 function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
-  const left = new Set(uuids);
-  for (const uuid of taken) left.delete(uuid);
-  return left;
+  const remaining = new Set(uuids);
+  for (const uuid of taken) remaining.delete(uuid);
+  return remaining;
 }
