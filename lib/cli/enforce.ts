@@ -29,7 +29,7 @@ async function enforce(parsed: Parsed<typeof GROUPS>): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Deals with programs that compute on a GPU which is leased to another user, or without any claim where \`enforce: { claims: required }\` says so. It looks every 30 s, warns the user on the terminals and by notifyCommand, sends SIGTERM after a grace, and SIGKILL 30 s later. It is for root; a line for each action goes to standard output.`,
+  about: `Ends programs that compute on a GPU which another user has leased, or without any claim if the configuration has \`enforce: { claims: required }\`. It looks every 30 s, warns the user on the terminals and by notifyCommand, sends SIGTERM after a grace, and SIGKILL 30 s later. Only root may run it. It prints a line for each action.`,
   groups: GROUPS,
   run: enforce,
 };

@@ -26,8 +26,8 @@ import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 const GROUPS = [
   {
     options: {
-      all: { help: 'list all that are remembered, also those that ended before' },
-      user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
+      all: { help: 'list all jobs, also those that ended earlier' },
+      user: { value: 'USER', help: "list another user's jobs, as far as their locks show; a name or a uid" },
       json: {
         help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, retried, ran, array: { id, index }, parts, progress }',
       },
@@ -326,7 +326,7 @@ async function leaveHost(words: readonly string[], from: string | undefined): Pr
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [JOB...] | move ID --from HOST',
-  about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number. With the numbers or names of jobs, or HOST:JOB for one of another machine: shows all that is known of each, and where its output is.`,
+  about: `Lists your jobs on this machine: waiting jobs with the reason, running jobs with their GPUs and remaining time, and jobs that ended within the last day. A \`gpu-owner run\` of yours has no number. With numbers or names of jobs, or HOST:JOB for a job of another machine, it prints everything about each, and where its output is.`,
   groups: GROUPS,
   operands: 'jobs',
   run: jobs,

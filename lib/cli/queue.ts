@@ -15,9 +15,9 @@ const GROUPS = [
       json: {
         help: 'print an array of { position, count, class, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, reason, waitingFor: [{ index, uuid, reason }] }',
       },
-      pause: { help: 'suspend waiting jobs of your own: others are served first, and the place stays' },
-      resume: { help: 'let paused jobs wait on' },
-      first: { help: 'put waiting jobs before your other ones' },
+      pause: { help: 'suspend your waiting jobs: they keep their place, and others are served' },
+      resume: { help: 'resume paused jobs' },
+      first: { help: 'move waiting jobs before your others' },
       verbose: { short: 'v', help: 'print a line for each GPU that would do' },
       ...HOSTS_WITH_JSON,
       ...SIMULATE,
@@ -91,7 +91,7 @@ function together({ waitingFor }: QueueEntry): string {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] | (--pause | --resume | --first) JOB...',
-  about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing. With --pause, --resume or --first it changes your own waiting jobs; JOB is a number or a name.`,
+  about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing. --pause, --resume and --first change your own waiting jobs; JOB is a number or a name.`,
   groups: GROUPS,
   operands: 'jobs',
   run: queue,

@@ -95,7 +95,7 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
 
 export const COMMAND: Command = {
   usage: '[--on HOST|any] JOB...|failed|lost',
-  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, HOST:JOB one of another machine, where it is submitted again, or on that which --on names; \`failed\` stands for all jobs that failed, \`lost\` for all that were lost (by a restart of the machine, for example), and weren't resubmitted since; of an array, the parts that failed, or aren't completed, run again. 17_3 is part 3 of the array 17: it gets a new job, or its turn in the array if that still runs.`,
+  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, or HOST:JOB for a job of another machine, which runs there again unless --on names another host. \`failed\` stands for all jobs that failed, \`lost\` for all lost ones (by a restart of the machine, for example), unless they were resubmitted already; of an array, only the failed or unfinished parts run again. 17_3 is part 3 of the array 17: it becomes a new job, or runs again in its array if that is still running.`,
   groups: GROUPS,
   operands: 'jobs',
   run: resubmit,

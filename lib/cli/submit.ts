@@ -130,7 +130,7 @@ export const COMMAND: Command = {
   usage: '[OPTIONS] [--] COMMAND [ARGUMENTS]',
   about: `Runs a command in the background as soon as enough GPUs are free, and prints the number of the job, nothing else. The job goes on after you log out. It keeps the current environment, directory, umask and limits; its standard input is /dev/null, and its output goes to a file that \`gpu-owner logs\` shows. \`gpu-owner jobs\` lists jobs; \`wait\`, \`cancel\` and \`resubmit\` take their numbers or names.`,
   groups: SUBMIT_GROUPS,
-  notes: `Exit code: 0 if the job was submitted; 64 if it can never run here, 69 no driver, 73 it can't be kept, 75 --no-wait and not enough GPUs are free. Its own is that of \`gpu-owner run\`: see \`gpu-owner wait\`.`,
+  notes: `Exit code: 0 if the job was submitted; 64 if it can never run here, 69 no driver, 73 it can't be kept, 75 --no-wait and not enough GPUs are free. The job's own exit code is that of \`gpu-owner run\`: see \`gpu-owner wait\`.`,
   operands: 'command-line',
   run: submit,
 };

@@ -42,7 +42,7 @@ const GROUPS = [
       },
       interval: {
         value: 'DURATION',
-        help: `refresh every DURATION while somebody watches (default ${DEFAULT_INTERVAL})`,
+        help: `refresh every DURATION while the page is open (default ${DEFAULT_INTERVAL})`,
         candidates: ['1s', '2s', '5s'],
       },
       ...HOSTS,
