@@ -189,9 +189,7 @@ function checkKey(key: string, path: string, line: number | null, kind: Kind): v
     throw problem(path, line, `${key} is for ${owner} file only: ${foreign[key]}`);
   const meant = closest(key, known);
   // Without the space after a colon, a secret is a part of the key.
-  const shown = key.includes('://')
-    ? 'with a URL in it: a space is missing after its colon'
-    : showValue(key);
+  const shown = key.includes('://') ? 'with a URL in it: a space is missing after its colon' : showValue(key);
   throw problem(
     path,
     line,

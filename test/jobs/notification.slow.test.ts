@@ -272,7 +272,10 @@ describe('a webhook', () => {
 
   test('that refuses is not tried again', async () => {
     const { requests, log } = await tell(status(404));
-    expect([requests.length, log]).toEqual([1, 'completed: 127.0.0.1:PORT was not notified: it answered 404\n']);
+    expect([requests.length, log]).toEqual([
+      1,
+      'completed: 127.0.0.1:PORT was not notified: it answered 404\n',
+    ]);
   });
 
   test('that hangs is given up', async () => {

@@ -208,9 +208,7 @@ test('--retry starts a job anew that fails, so often, under its number', async (
   const failing = await jobs.submit(['--retry', '1', '--', 'sh', '-c', 'kill -9 $$']);
   expect(await jobs.wait(failing)).toBe(137);
   expect(await jobs.find(failing)).toMatchObject({ state: 'failed', retried: 1 });
-  expect((await jobs.run(['jobs'])).stdout).toMatch(
-    /failed once before, and was restarted; exit code 137/,
-  );
+  expect((await jobs.run(['jobs'])).stdout).toMatch(/failed once before, and was restarted; exit code 137/);
   const late = await jobs.submit(['--retry', '3', '--for', '300ms', '--', 'sleep', '1000']);
   expect(await jobs.wait(late)).toBe(124);
   const missing = await jobs.submit(['--retry', '3', '--', 'sh', '-c', 'exit 0']);
