@@ -24,16 +24,16 @@ export interface Wanted {
 export function wantedOf(words: readonly string[], count: number): Wanted {
   const end = words.indexOf('--');
   const options = end < 0 ? words : words.slice(0, end);
-  const valueOf = (name: string) =>
+  const option = (name: string) =>
     options.findLast((word) => word.startsWith(`--${name}=`))?.slice(name.length + 3);
-  const [lasts, memory, devices] = [valueOf('for'), valueOf('min-free-memory'), valueOf('devices')];
+  const [lasts, memory, devices] = [option('for'), option('min-free-memory'), option('devices')];
   return {
     count,
     lasts: lasts === undefined ? null : parseDuration(lasts, '--for'),
     isPreemptible: options.includes('--preemptible'),
     devices: devices === undefined ? null : indexesIn(devices),
     minFreeBytes: memory === undefined ? 0 : parseSize(memory, '--min-free-memory'),
-    mayShare: valueOf('memory') !== undefined,
+    mayShare: option('memory') !== undefined,
   };
 }
 
