@@ -77,13 +77,13 @@ describe('the stall detector', () => {
     expect(passed(detector, 2_500)).toEqual([1, 2, 3]);
   });
 
-  test('a waiter for more than is free is not skipped, nor are those behind it', () => {
+  test('a waiter for more than is free is not skipped, nor are later ones', () => {
     const detector = new StallDetector();
     detector.observe([wish(1, 4), wish(2, 1)], new Set(['a', 'b', 'c']), 0);
     expect(passed(detector, 60_000)).toEqual([]);
   });
 
-  test('the time starts anew when there is nothing to take for a while', () => {
+  test('the patience restarts when there is nothing to take for a while', () => {
     const detector = new StallDetector();
     detector.observe([wish(1, 1)], new Set(['a']), 0);
     detector.observe([wish(1, 1)], new Set(), 3_000);
@@ -100,7 +100,7 @@ describe('the stall detector', () => {
     expect(passed(detector, 5_500)).toEqual([1, 2]);
   });
 
-  test('waiters further behind are skipped later', () => {
+  test('later waiters are skipped later', () => {
     const detector = new StallDetector();
     detector.observe([wish(1, 1)], new Set(['a']), 0);
     expect([...detector.stalled(50, 3_499)]).toEqual([]);

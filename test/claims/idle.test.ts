@@ -57,7 +57,7 @@ describe('a look', () => {
     expect(nextLook(first, seen(10_000, 100, { limit: null })).since).toBeNull();
   });
 
-  test('without a counter, and with one that begins anew, counts looks', () => {
+  test('without a counter, and with one that restarts, counts snapshots', () => {
     const first = nextLook(null, seen(0, null));
     expect(nextLook(first, seen(10_000, null))).toMatchObject({ since: null, looks: 2 });
     expect(nextLook(nextLook(null, seen(0, 5_000)), seen(10_000, 10))).toMatchObject({
@@ -118,7 +118,7 @@ describe('on a machine', () => {
     expect((await machine.status())[0]).toMatchObject({ utilizationPercent: 0, idle: null });
   });
 
-  test('a GPU without an energy counter is idle at so many looks', async () => {
+  test('a GPU without an energy counter is idle after several snapshots', async () => {
     machine.set('gpu=0', 'unsupported=energy');
     await machine.status();
     await until(async () => (await idle(0)).looks >= 2);

@@ -78,7 +78,7 @@ test('a waiter ahead that has left is not waited for, though its place is reused
   releaseClaim(await claimWhenFree(request, { maxWait: null }, notGranted));
 });
 
-test('a waiter ahead that has left is not waited for, though its place is reused by somebody behind', async () => {
+test('a claim doesn’t wait for a waiter that has left, even if a later one reuses its slot', async () => {
   const [gone, ahead] = [stand(), stand()];
   gone.leave();
   const notGranted = refused(attempt());
@@ -100,7 +100,7 @@ test('a lease that has ended since is not waited for', async () => {
   releaseClaim(await claimWhenFree(request, { maxWait: null }, notGranted));
 });
 
-test('a lease that lasts is waited for, and its end is told', async () => {
+test('a claim waits for a lease, and learns its end', async () => {
   const holder = granted(attempt());
   let attempts = 0;
   const onWaiting = () => {

@@ -188,7 +188,7 @@ describe.each(NAMES)('%s', (name: Name) => {
     },
   );
 
-  test('a claim that fails leaves nothing behind', async () => {
+  test('a claim that fails leaves nothing', async () => {
     directoryOf(machine, name);
     const other = await holdAs(machine, name, { ...here(machine), gpu: 1 });
     expect(await claimed(['-n', '2'])).toContain('only 1 is free');
@@ -210,7 +210,7 @@ describe('gpu_lock', () => {
     child.kill('SIGKILL');
   });
 
-  test('what a killed owner left behind is removed by the next claim, whichever GPU that takes', async () => {
+  test('the next claim removes the marks of a killed owner, whichever GPU it takes', async () => {
     directoryOf(machine, 'gpu_lock');
     const child = await owner();
     child.kill('SIGKILL');

@@ -58,7 +58,7 @@ test('once one was killed, others get SIGKILL in the next look: they would start
   ]);
 });
 
-test('a user who comes back long after is warned anew', () => {
+test('a user who comes back much later is warned again', () => {
   const later = decideActions(
     { 'bob on GPU 0': { warnedAt: 0, lastSeenAt: 0, hasKilled: true, processes: {} } },
     [{ case: 'bob on GPU 0', process: 'a' }],
@@ -70,7 +70,7 @@ test('a user who comes back long after is warned anew', () => {
 
 test('nothing comes sooner because the state was lost, or because nobody looked for a while', () => {
   const before = decideActions({}, [{ case: 'bob on GPU 0', process: 'a' }], 0, TIMES).cases;
-  // The state is there: the grace goes on. Without it, the user is warned anew.
+  // The state is there: the grace goes on. Without it, the user is warned again.
   expect(actionsOf(['a', 'a'], before, 90)).toEqual(['', 'terminate a']);
   expect(actionsOf(['a', 'a'], {}, 90)).toEqual(['warn a', '']);
 });

@@ -380,7 +380,7 @@ os.read(0, 1)`;
     expect(lines()).toEqual([expect.stringMatching(/^warned/), expect.stringMatching(/^sent SIGTERM to /)]);
   });
 
-  test('the user is told on the terminals, and by the command of the configuration', async () => {
+  test('the user is warned on the terminals, and by the command of the configuration', async () => {
     const told = join(machine.stateDirectory(), '../told');
     const script = `{ id -u; echo $GPU_OWNER_EVENT; cat; } > ${told}.new && mv ${told}.new ${told}`;
     machine.configure(`enforce: { grace: 1h }\nnotifyCommand: [sh, -c, '${script}']\n`);

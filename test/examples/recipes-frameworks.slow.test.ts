@@ -65,7 +65,7 @@ describe.skipIf(missing !== null)(
         await until(isFree);
       });
 
-      test('of torchrun keep the GPUs until the last has ended, whoever is killed', async () => {
+      test('of torchrun keep the GPUs until the last has ended, whichever is killed', async () => {
         open();
         const program =
           'import os, time\nopen(f"rank{os.environ[\'RANK\']}", "w").write(str(os.getpid()))\ntime.sleep(600)\n';

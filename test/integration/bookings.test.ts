@@ -177,7 +177,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(await book(['--for', '1h'])).toBe(2);
   });
 
-  test('a request waits until the booking of another user is over, and is told so', async () => {
+  test('a request waits until the booking of another user is over, and says so', async () => {
     machine = new Machine(1);
     await book(['--for', '4s']);
     const child = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
@@ -191,7 +191,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     await endHolder(child);
   });
 
-  test('a user with a booking isn’t behind a request that can’t use its GPUs', async () => {
+  test('a user with a booking doesn’t wait for a request that can’t use its GPUs', async () => {
     machine = new Machine(1);
     const waiters = new Waiters(machine);
     const holder = await startHolder(machine, [], bob);

@@ -71,7 +71,7 @@ function expectFinding(diagnosis: Diagnosis, words: RegExp): void {
 describe.each(KINDS)(
   `a lock on a lease (%s)${noOtherUser === null ? '' : ` (as one user: ${noOtherUser})`}`,
   (kind) => {
-    test('is told for what it is, and nobody else is named', async () => {
+    test('is reported as a foreign lock, and no user is named', async () => {
       const { pid, end } = await lock(`${uuid}.lease`, kind);
       const who = new RegExp(`python\\S* \\(pid ${pid}, ${WHO}\\)`);
       const lease = { pid, stranger: true };
@@ -108,7 +108,7 @@ describe.each(KINDS)(
       },
     );
 
-    test('is told also if it is on all of the file', async () => {
+    test('is reported also if it covers the whole file', async () => {
       const { pid } = await lock(`${uuid}.lease`, kind, 0, 0);
       await expect.poll(firstGPU).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
       expect((await machine.runCommand(RUN)).code).toBe(75);
@@ -241,7 +241,7 @@ test.skipIf(noOtherUser !== null)('the doctor says whose a forged slot in the wa
   );
 });
 
-test('a claim in the ordinary way is no stranger, for anybody', async () => {
+test('an ordinary claim is no stranger to any user', async () => {
   const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], OTHER);
   await output(holder, /visibleDevices/);
   expect((await machine.status())[0].lease).not.toHaveProperty('stranger');
@@ -251,7 +251,7 @@ test('a claim in the ordinary way is no stranger, for anybody', async () => {
   await finished(holder);
 });
 
-test('a share is no stranger, nor is one inside of a job, for anybody', async () => {
+test('a share is no stranger to any user, nor is one inside of a job', async () => {
   const share = ['run', '--memory', '2G', '--placeholder', 'none', '--'];
   const hold = [...share, 'sh', '-c', 'echo started; exec cat'];
   const inner = [process.execPath, command, ...share, 'sh', '-c', 'echo started; exec cat'];

@@ -178,7 +178,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     expect(stderr.match(/GPU_OWNER_JOB names a job of another user/g)).toHaveLength(1);
   });
 
-  test('does not remove what a killed job has left behind, but its user does with the next job', async () => {
+  test('does not remove the file of a killed job, but its user does with the next job', async () => {
     const job = startJob('echo begun; exec sleep 1000', { uid: VICTIM });
     await output(job, /begun/);
     const pids = [job.pid as number];
@@ -216,7 +216,7 @@ describe('one’s own job', () => {
     expect(result).toMatchObject({ code: 0, stdout: `${uuidOf(0)}\n`, stderr: '' });
   });
 
-  test('leaves no file behind, as other claims of the machine', async () => {
+  test('leaves no file, as other claims of the machine', async () => {
     expect(
       (
         await runJob(

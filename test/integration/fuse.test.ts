@@ -69,7 +69,7 @@ describe.skipIf(whyNot !== null)(`file systems in user space${whyNot === null ? 
     expect((await run('logs', '1')).stdout).toContain('5 parts: 1 completed, 4 failed, 0 cancelled');
   });
 
-  test('a project over sshfs has its queue on one host, and the other one is told of Redis', async () => {
+  test('a project over sshfs has its queue on one host, and on the other host an error recommends Redis', async () => {
     const sweep = ['--gpus', 'all', '--grid', 'x=1,2', '--', 'true'];
     const first = await onHost('alpha', ['exp', 'run', ...sweep], overNetwork);
     expect(first, first.stderr).toMatchObject({ code: 0 });

@@ -148,7 +148,7 @@ describe.skipIf(why !== null)(`.gpu_locks of another user${why ? ` (${why})` : '
     writeFileSync(join(place, 'gpu_0.lock'), String(process.pid));
   });
 
-  test('in root’s working directory is ignored, and root is told', async () => {
+  test('in root’s working directory is ignored, with a warning to root', async () => {
     const { code, stdout, stderr } = await machine.runCommand(RUN, here());
     expect([code, stdout]).toEqual([0, 'it ran\n']);
     expect(stderr).toMatch(

@@ -49,7 +49,7 @@ async function expectNothingLeft(): Promise<void> {
 }
 
 describe.each(TRACE_POINTS)('a claimant killed -9 at step "%s"', (step) => {
-  test('leaves nothing behind in the library', async () => {
+  test('leaves nothing in the library', async () => {
     const script = machine.script(CLAIM_ALL);
     const child = await stopAt(step, [process.execPath, '--input-type=module', '-e', script]);
     child.kill('SIGKILL');
@@ -57,7 +57,7 @@ describe.each(TRACE_POINTS)('a claimant killed -9 at step "%s"', (step) => {
     await expectNothingLeft();
   });
 
-  test('leaves nothing behind of run', async () => {
+  test('leaves nothing of run', async () => {
     const child = await stopAt(step, [
       process.execPath,
       'dist/gpu-owner.cjs',

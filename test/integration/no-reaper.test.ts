@@ -69,25 +69,25 @@ describe.skipIf(noNamespace !== null)(`where process 1 collects no orphans${beca
     expect(await left(TIMES, [launcher, ...args])).toEqual(ran(code));
   });
 
-  test('doctor leaves no process behind', { timeout: limit }, async () => {
+  test('doctor leaves no process', { timeout: limit }, async () => {
     expect(await left(SOAK ? 20 : 1, [launcher, 'doctor'])).toEqual(ran(0));
   });
 
-  test('exp run leaves no process behind', { timeout: limit }, async () => {
+  test('exp run leaves no process', { timeout: limit }, async () => {
     const project = join(machine.directory, 'project');
     mkdirSync(project);
     const words = ['exp', 'run', '-n', '2', '--project', project, '--grid', 'x=1..4', '--', 'true', '{x}'];
     expect(await left(SOAK ? 20 : 2, [launcher, ...words])).toEqual(ran(0));
   });
 
-  test('a Python program leaves no process behind, whether it releases its GPUs or not', {
+  test('a Python program leaves no process, whether it releases its GPUs or not', {
     timeout: limit,
   }, async () => {
     const claim = [python, join(import.meta.dirname, 'fixtures/claim.py'), join(root, 'python')];
     expect(await left(SOAK ? 100 : 2, claim, [...claim, 'release'])).toEqual(ran(0));
   });
 
-  test('run as process 1 collects the orphans of whoever enters the container', async () => {
+  test('run as process 1 reaps the orphans of processes that enter the container', async () => {
     const child = machine.start([
       ...UNSHARE,
       launcher,

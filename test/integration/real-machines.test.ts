@@ -468,7 +468,7 @@ test('a share of memory that the driver doesn’t tell ends a job, a claim in No
   expect(sweep.stderr).toMatch(reason);
 });
 
-test('GPUs that start one after the other, a second each, are waited for, and the reason is told', async () => {
+test('a claim waits for GPUs that start one after the other, a second each, and names the reason', async () => {
   machine = new Machine(8);
   machine.set('quirks=serial');
   machine.set('latency=handle:1000000');

@@ -121,7 +121,7 @@ test('shares count by their part for limits, and for the order of the queue', as
   expect((await run('80%')).stderr).toContain('may have 0.75 at a time here');
 });
 
-test('the command is told how much memory it has', async () => {
+test('the command gets the size of its share in a variable', async () => {
   machine = new Machine(1);
   const shown = await machine.runCommand([...RUN, '--memory', '20GiB', '--', 'sh', '-c', 'env | sort']);
   expect(shown.stdout).toContain(`GPU_OWNER_MEMORY=${20 * GIB}\n`);
@@ -234,7 +234,7 @@ test.each([
   },
 );
 
-test('a job that uses more than its share is told once, and ended only where the configuration says so', async () => {
+test('a job that uses more than its share is warned once, and ended only if the configuration says so', async () => {
   machine = new Machine(1);
   const env = withTimeouts({ usage: timeoutMs('usage', 300), grace: timeoutMs('grace', 300) });
   const words = [...RUN, '--memory', '10GiB', '--'];

@@ -142,7 +142,7 @@ describe('waiters that end or stop', () => {
     expect(stderr).not.toMatch(/Warning/);
   });
 
-  test('a waiter that stops while those behind look at the driver for another’s sake costs seconds, too', async () => {
+  test('a waiter that stops while later ones look at the driver for another’s sake costs seconds, too', async () => {
     await machine.runCommand(['run', '-n', '4', '--', 'true']);
     const all = await waiters.uuids();
     const first = await waiters.fakeWaiter(4, all, 'alive', 0);
@@ -171,7 +171,7 @@ describe('waiters that end or stop', () => {
   });
 });
 
-describe('the wait queue’s file is anybody’s to write', () => {
+describe('any user can write to the wait queue’s file', () => {
   beforeEach(async () => {
     await machine.runCommand(['run', '--', 'true']);
   });

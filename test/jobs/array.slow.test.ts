@@ -75,7 +75,7 @@ describe('an array', () => {
     return JSON.parse(stdout).rows.map(({ key }: { key: string }) => key.replace(/^\w+:/, ''));
   };
 
-  test('runs so many parts at a time, each on its own GPU, under one number', async () => {
+  test('runs N parts at a time, each on its own GPU, under one number', async () => {
     touch('go');
     const show =
       'echo "$GPU_OWNER_ARRAY_ID $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT in $PWD: $CUDA_VISIBLE_DEVICES"; ' +

@@ -111,7 +111,7 @@ test.each([0, 300])('nothing is left of a job that does not end by SIGTERM, afte
   expect(job.running.stderr).toMatch(grace ? /SIGTERM, and after 300 ms SIGKILL\n$/ : /get SIGKILL\n$/);
 });
 
-test('processes that are made anew whenever they are told to end are gone', async () => {
+test('processes that respawn at each SIGTERM are gone', async () => {
   const job = await start((directory) => [python, fixture('job.py'), directory, 'respawning', '--stay']);
   await pidIn(job.directory, 'respawning-staying');
   cancel(job.keeper, 100);
@@ -120,7 +120,7 @@ test('processes that are made anew whenever they are told to end are gone', asyn
   ends(job, { exitCode: 143 });
 });
 
-test('what a command has left behind is ended by a cancellation', async () => {
+test('a cancellation ends the orphans of a command', async () => {
   const script = '"$@"; code=$?; while [ ! -e "$0/go" ]; do sleep 0.02; done; exit $code';
   const job = await start((directory) => ['sh', '-c', script, directory, ...stubborn(directory), '5']);
   const [, ...left] = await stubbornPids(job.directory);
@@ -180,7 +180,7 @@ test('with `--cancel command`, a time limit during a cancellation is for all', a
   ends(job, { exitCode: 137 });
 });
 
-test('a job whose keeper is killed before, while or after it is told to cancel ends', async () => {
+test('a job ends if its keeper is killed before, during or after its cancellation', async () => {
   for (const [i, order] of ['killed, told', 'told, killed', 'front told, killed'].entries()) {
     const job = await start(stubborn);
     const pids = await stubbornPids(job.directory);
@@ -270,7 +270,7 @@ test('a cancellation at any moment of the start or the end harms nothing', async
   }
 });
 
-test('a job is cancelled by whoever knows it by the byte that it has locked', async () => {
+test('a job is identified by its locked byte before it is cancelled', async () => {
   const { directory } = workspace();
   const lock = join(directory, 'lock');
   writeFileSync(lock, '');

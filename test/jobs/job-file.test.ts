@@ -117,7 +117,7 @@ test('nothing else of the job’s file changes', async () => {
   expect(after.at(4607)).toBe(10);
 });
 
-test('whoever finds the job’s lock free finds its end in its file, and its leases free', async () => {
+test('once the job’s lock is free, its end is in its file and its leases are free', async () => {
   for (let i = 0; i < 10; i++) {
     const { directory, file, lease, lock, options } = background();
     const running = launch({ ...options, command: ['sh', '-c', 'echo $$ >"$0/pid"; sleep 600', directory] });

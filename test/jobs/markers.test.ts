@@ -82,7 +82,7 @@ test('hold removes its markers as well', async () => {
   expect([existsSync(text), existsSync(pid)]).toEqual([false, false]);
 });
 
-test('a command that can’t be started leaves no markers behind', async () => {
+test('a command that can’t be started leaves no markers', async () => {
   const { lease, text, pid, launcher } = marked();
   expect((await complete({ leases: [lease], launcher, command: ['/nonexistent'] })).code).toBe(127);
   expect([existsSync(text), existsSync(pid)]).toEqual([false, false]);

@@ -64,7 +64,7 @@ test('a job that is suspended gets its SIGTERM at the limit', async () => {
   expect(ended.stdout).toMatch(/^(resumed\n)?term\n$/);
 });
 
-test('what a command leaves behind is ended at the limit, and the command’s exit code stays its own', async () => {
+test('orphans of a command end at the limit, and the command’s exit code stays its own', async () => {
   const { directory, leases } = workspace();
   const running = launch({
     leases,

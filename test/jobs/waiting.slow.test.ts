@@ -171,7 +171,7 @@ test('a killed resting waiter is skipped, and a suspended one loses its turn onl
   expect(await waiting(0)).toEqual([]);
 });
 
-test('a waiter that rests behind one that takes nothing gets the GPU before claims that don’t wait', async () => {
+test('a resting waiter after a stalled one gets the GPU before claims that don’t wait', async () => {
   const { release } = await holder();
   const waiters = new Waiters(machine);
   await waiters.fakeWaiter(1, [uuidOf(0)]);
@@ -353,7 +353,7 @@ test('when the package is upgraded meanwhile, the new one goes on', async () => 
   expect(await outcome).toMatchObject({ code: 0, stdout: 'ran\n' });
 });
 
-test('what another version has left is closed, and the wait begins anew', async () => {
+test('descriptors of another version are closed, and the wait restarts', async () => {
   const words = [
     launcher,
     'run',

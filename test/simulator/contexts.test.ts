@@ -75,7 +75,7 @@ test('the primary context is counted, and its last release frees what was alloca
   expect(await session.do('nvml.processes(0)[0]["memory"]')).toBe(CONTEXT + MiB);
 });
 
-test('a reset destroys the primary context whoever retains it', async () => {
+test('a reset destroys the primary context even if a thread retains it', async () => {
   await session.do('nvml.init()');
   await session.do('[cuda.use(0, 2**30), cuda.retain(0)]');
   expect(

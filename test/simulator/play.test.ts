@@ -130,7 +130,7 @@ describe('simulate play', () => {
     expect(await machine.states()).toEqual(['free', 'busy', 'unavailable', 'free']);
   });
 
-  test('a process that can not start is told, and the exit code is 1', async () => {
+  test('a process that can not start is reported, and the exit code is 1', async () => {
     const path = write(
       'steps:\n  - { at: 0s, set: gpu=1 compute-mode=prohibited }\n  - { at: 0s, occupy: { gpu: 1 } }\n',
     );

@@ -75,7 +75,7 @@ test('every way to end makes the process disappear', async () => {
   }
 });
 
-test('slots of killed processes are used again, so many more processes than slots are no problem', async () => {
+test('slots of killed processes are reused, so more processes than slots are no problem', async () => {
   const session = machine.session();
   await session.do('nvml.init()');
   // Killed, so that none tidies up; and beginning at another slot each, by their pids.
@@ -161,7 +161,7 @@ test('no process is lost, and none stays, when many come and go at once', async 
 });
 
 describe.skipIf(!canBeNobody())('two users', () => {
-  test('each sees the processes of the other, whoever made the state, whatever the umask', async () => {
+  test('each sees the processes of the other, for any owner of the state and any umask', async () => {
     for (const [first, second] of [
       [undefined, NOBODY],
       [NOBODY, undefined],

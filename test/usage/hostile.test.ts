@@ -117,7 +117,7 @@ describe.skipIf(whyNot !== null)(`another user's lines in the ledger ${whyNot ??
     expect(readdirSync(ledger)).toHaveLength(names.length + 1);
   });
 
-  test('are no longer written beyond what reports read, and the user is told', async () => {
+  test('are no longer written beyond what reports read, with a warning to the user', async () => {
     const uid = process.geteuid?.() ?? 0;
     writeFileSync(join(ledger, `${uid}-${month}.jsonl`), line(HOUR).repeat(2 ** 25 / 301 + 1));
     const { code, stderr } = await machine.runCommand(['run', 'true']);

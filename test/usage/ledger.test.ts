@@ -252,7 +252,7 @@ describe('sums', () => {
     ]);
   });
 
-  test('nine of ten leases were waited for so long', () => {
+  test('the 90th percentile of waits', () => {
     const uses = Array.from({ length: 10 }, (_, i) => use({ waitedMs: (i + 1) * 1000 }));
     expect(sum(uses)[0]?.waitedSeconds).toEqual({ p50: 5, p90: 9 });
   });

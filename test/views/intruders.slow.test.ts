@@ -61,7 +61,7 @@ test("a sweep's placeholder is none while the sweep holds another GPU in its own
   }
 });
 
-test('a job that computes on another GPU than its own is told so in its log, also if it begins late', async () => {
+test('a job that computes on another GPU than its own gets a warning in its log, also if it begins late', async () => {
   machine = new Machine(2);
   await output(machine.startCommand(['run', '--devices', '0', '--', ...occupy(0)]), /ready/);
   const [shell, option, script] = machine.untilFile('go', 0) as [string, string, string];
@@ -83,7 +83,7 @@ test('a job that computes on another GPU than its own is told so in its log, als
   }
 });
 
-test('a job is told of all GPUs that it has not claimed, and of none of its own', async () => {
+test('a job’s warning names all GPUs that it has not claimed, and none of its own', async () => {
   machine = new Machine(4);
   const words = occupy(0).slice(0, -1);
   const start = async (devices: string, gpus: number[]) => {

@@ -147,7 +147,7 @@ test('a GPU that hangs is down, and the others are told of', async () => {
     expect(Object.keys(valuesOf(samples, `gpu_${name}`, 'gpu'))).toEqual(['1']);
 });
 
-test('without a driver, what the locks tell is told', async () => {
+test('without a driver, the locks alone are reported', async () => {
   const machine = machineOf(1);
   await lease(machine);
   await wait(machine, 1);

@@ -93,7 +93,7 @@ describe('the picture', () => {
     expect(await terminal.ended).toBe(0);
   });
 
-  test('is drawn anew when the size changes, and never higher than the terminal', async () => {
+  test('is redrawn when the size changes, and never higher than the terminal', async () => {
     const terminal = openTop();
     await terminal.shows(/^ 3 .* free$/m);
     terminal.resize(200, 50);
@@ -302,7 +302,7 @@ describe('the terminal is as before', () => {
     expect(terminal.text).toMatch(/Error: a bug/);
   });
 
-  test('while Ctrl-Z has stopped top, which is drawn anew afterwards', async () => {
+  test('while Ctrl-Z has stopped top, which is redrawn afterwards', async () => {
     const terminal = await openShell();
     terminal.type(`${launcher} top\r`);
     for (let i = 0; i < 2; i++) {

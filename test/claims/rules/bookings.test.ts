@@ -102,7 +102,7 @@ test('a booking is in the way of others’ requests that could run on into it, a
   expect(inTheWay(request(BOB, null, 'normal', [8]), ofGroup)).toBe(1);
 });
 
-test('the first of several bookings is told', () => {
+test('the first of several bookings is named', () => {
   const bookings = [booking({ id: 1, from: at(6), until: at(8) }), booking({ id: 2 })];
   expect(inTheWay(request(BOB), bookings)).toBe(2);
   expect(inTheWay(request(BOB), bookings, 5)).toBe(1);

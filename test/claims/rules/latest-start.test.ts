@@ -73,7 +73,7 @@ describe('the latest start of a request', () => {
     expect(start(request(2, 'ab'), [request(1, 'ab')], all)).toBe(Infinity);
   });
 
-  test('doesn’t depend on requests for other GPUs, and is unknown behind one for some of the same', () => {
+  test('doesn’t depend on requests for other GPUs, and is unknown after one for some of the same', () => {
     const all = gpus(1, 4, 1);
     expect(start(request(1, 'ab'), [request(1, 'c')], all)).toBe(HOUR + GRACE);
     expect(start(request(1, 'ab'), [request(1, 'bc', 1)], all)).toBe(Infinity);
@@ -81,7 +81,7 @@ describe('the latest start of a request', () => {
     expect(start(request(1, 'ab'), [request(1, 'a', 1)], all)).toBe(Infinity);
   });
 
-  test('is told also where a forged request ahead asks for absurdly much', () => {
+  test('is known also if a forged request ahead asks for absurdly much', () => {
     const forged = { ...request(1, 'ab', 1), count: Number.MAX_SAFE_INTEGER, limitMs: 1e300 };
     expect(start(request(1, 'ab'), [forged], gpus(1, 2))).toBe(Infinity);
   });

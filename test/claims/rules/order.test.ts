@@ -140,7 +140,7 @@ test.each([
   },
 );
 
-test('the policy serves as the model does, whoever comes and goes', () => {
+test('the policy agrees with the model while requests come and go', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const random = new Random(seed);
     const pick = (count: number) => random.integer(count);
@@ -193,7 +193,7 @@ test('with time limits, nobody starts later because others use GPUs that are kep
   expect(earlier).toBeGreaterThan(100);
 });
 
-test('nobody is overtaken for ever, whoever comes back again and again', () => {
+test('no request is overtaken for ever by a returning user', () => {
   // Dave wants all GPUs. Three others come back as soon as they are served, for one GPU each.
   const model = new PolicyQueue(8);
   for (let i = 0; i < 8; i++) model.join(`first ${i}`, 'alice', 1, 0);

@@ -42,7 +42,7 @@ test('for a whole GPU, the one with the least taken is kept', () => {
   expect(keepRoom(gpus, null, [by, request(1, 'b')]).get('b')?.by).toBe(by);
 });
 
-test('for a share, so much is kept as it needs, where there is room for the whole of it', () => {
+test('for a share, as much is kept as it needs, on a GPU with room for the whole of it', () => {
   const quarter: ShareSize = { percent: 25 };
   expect(kept([gpu('a', 90), gpu('b', 20)], [request(1, 'ab', quarter)])).toEqual({ b: 25 });
   expect(kept([gpu('a', 50), gpu('b', 95)], [request(1, 'ab', quarter), request(1, 'ab', quarter)])).toEqual({

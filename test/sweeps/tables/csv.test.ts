@@ -45,7 +45,7 @@ test('lines are read as other programs write them', () => {
   expect(rows.at(-1)?.newline).toBe('');
 });
 
-test('a quote that is never closed takes the rest of the text, and is told', () => {
+test('a quote that is never closed takes the rest of the text, and is reported', () => {
   const rows = rowsOf(Buffer.from('a,b\n1,"x\n2,3\n'));
   expect(rows.map(({ open, newline, line }) => [open, newline, line])).toEqual([
     [false, '\n', 1],
