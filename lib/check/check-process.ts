@@ -23,7 +23,7 @@ export interface Check {
 /** A line of JSON that such a process prints. */
 export type Message = { begun: true } | { finding: Finding } | { step: string } | { done: true };
 
-/** After this time, people are told what takes so long. */
+/** Time after which slow steps are named. */
 const NOTICE_MS = 3_000;
 /** To be started, on a machine that is overloaded. */
 const START_TIMEOUT_MS = 15_000;

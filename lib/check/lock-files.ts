@@ -194,7 +194,7 @@ function isLease({ kind, exclusive, start }: KernelLock): boolean {
 
 const INDICES = schema.validOf(schema.record({ index: schema.whole(MAX_GPUS - 1) }));
 
-/** The GPUs of the claim, as its record has them: anybody may have written it. */
+/** The GPUs of the claim, as its record has them: any user may have written it. */
 function indicesIn(record: Record<string, unknown> | null): number[] {
   return INDICES(record?.gpus, '').map(({ index }) => index);
 }

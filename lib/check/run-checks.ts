@@ -48,7 +48,7 @@ const CHECKS: Record<string, Check> = {
 };
 
 /**
- * Looks at everything that claims depend on. Takes no lock that anybody could meet, but starts the driver as a claim does, and CUDA on
+ * Looks at everything that claims depend on. Takes no lock that another process could meet, but starts the driver as a claim does, and CUDA on
  * free GPUs. Writes nothing, except what CUDA says there. Never throws, however broken what it looks at is, and comes to an end where a check hangs; it takes a second as a rule.
  *
  * @param command the words that start this program again, up to its own arguments

@@ -86,7 +86,7 @@ export class Subprocess {
     });
   }
 
-  /** The next line of its standard output; null: it has ended, or says nothing for so many ms. */
+  /** The next line of its standard output; null: it has ended, or is silent for the timeout. */
   async line(timeoutMs: number): Promise<string | null> {
     const end = performance.now() + timeoutMs;
     for (;;) {
@@ -165,7 +165,7 @@ export async function stopPrograms(): Promise<void> {
   await Promise.all([...living].map((program) => program.stop()));
 }
 
-/** @returns whether it was settled within so many ms */
+/** @returns whether it was settled within the timeout */
 export async function within(promise: Promise<unknown>, milliseconds: number): Promise<boolean> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<boolean>((resolve) => {

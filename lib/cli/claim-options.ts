@@ -105,7 +105,7 @@ export function refusePreemptibleShare({
     throw usage('--memory and --preemptible contradict each other: a share does not give way');
 }
 
-/** @param byDefault whether the command waits unless it is told not to */
+/** @param byDefault whether the command waits by default */
 export function waitOptions(byDefault: boolean) {
   const [wait, noWait] = byDefault ? [' (default)', ''] : ['', ' (default)'];
   return {

@@ -4,7 +4,7 @@ import { COMMON_OPTIONS, type OptionGroup, type OptionTable, type Parsed } from 
 export type Operands =
   /** A command line of the user's. */
   | 'command-line'
-  /** Files, and behind `--` a command line of the user's. */
+  /** Files, and after `--` a command line of the user's. */
   | 'files-and-command-line'
   /** Numbers and names of jobs. */
   | 'jobs'

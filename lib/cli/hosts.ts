@@ -76,7 +76,7 @@ export function jobsOf(host: string, records: readonly Job[]): (Job & { host: st
 }
 
 /**
- * As {@link askFleet}, again and again until a signal comes: one connection per host stays. On a terminal, all hosts are painted anew;
+ * As {@link askFleet}, again and again until a signal comes: one connection per host stays. On a terminal, all hosts are redrawn;
  * elsewhere each answer is printed as it arrives, as JSON `{ host: … }` in a line.
  * @param interval between two answers of a host, in ms
  */

@@ -139,7 +139,7 @@ export function simulateMachine({ simulate: machine }: AnyValues): void {
 
 type MutableValues = { -readonly [Name in keyof AnyValues]: AnyValues[Name] };
 
-/** Reads `--name`, `--name=VALUE` or `--name VALUE`. @returns how many words behind it belong to it */
+/** Reads `--name`, `--name=VALUE` or `--name VALUE`. @returns how many following words belong to it */
 function readLong(
   arg: string,
   next: string | undefined,
@@ -164,7 +164,7 @@ function readLong(
   return 1;
 }
 
-/** Reads `-n VALUE`, `-nVALUE` or several letters, `-fn VALUE`. @returns how many words behind it belong to it */
+/** Reads `-n VALUE`, `-nVALUE` or several letters, `-fn VALUE`. @returns how many following words belong to it */
 function readShort(
   arg: string,
   next: string | undefined,

@@ -17,7 +17,7 @@ export class FleetView implements LiveView {
 
   /**
    * @param words the arguments of gpu-owner there, which print a snapshot per line
-   * @param quietMs a host that is silent for so long has failed, for now
+   * @param quietMs a host that is silent for this time has failed
    * @param onNews called whenever something is new
    * @returns when it is stopped
    */

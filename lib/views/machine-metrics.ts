@@ -183,7 +183,7 @@ function countProcesses({ processes }: GPUStatus, wanted: 'compute' | 'graphics'
   return processes === null ? null : processes.filter(({ type }) => type === wanted).length;
 }
 
-/** The times are those of records, which anybody may have written. */
+/** The times are those of records, which any user may have written. */
 function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
   const leased = readings.flatMap(({ gpu, idleSeconds }) =>
     gpu.lease === null

@@ -102,7 +102,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     throw usage(
       "--detach: a sweep in the background can't read standard input; write the commands to a file, and name it after --commands",
     );
-  // Before anything is read: this program is started anew.
+  // Before anything is read: this program starts again.
   const detached = detaches ? belowSubmitter(start) : null;
   const location = locationOf(values);
   const request = workerRequest(values, null);

@@ -25,7 +25,7 @@ export const SWEEP_GROUP = {
     },
     hydra: {
       value: 'COMMAND',
-      help: "run a program of Hydra with the overrides behind it, as -m does: --hydra 'python train.py' lr=0.1,0.01",
+      help: "run a program of Hydra with the overrides after it, as -m does: --hydra 'python train.py' lr=0.1,0.01",
     },
     commands: {
       value: 'FILE',

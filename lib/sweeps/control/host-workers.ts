@@ -71,7 +71,7 @@ const WORDS = record({
 });
 
 /**
- * Workers on other machines, one ssh each, which ask this process for tasks. A connection that breaks is made anew. A host that can't be
+ * Workers on other machines, one ssh each, which ask this process for tasks. A connection that breaks is opened again. A host that can't be
  * used is named, and the others work.
  */
 export class HostWorkers implements Pool {

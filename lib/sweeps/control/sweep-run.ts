@@ -151,7 +151,7 @@ export class SweepRun {
     await this.#manager.run(end, TIMEOUTS.queueReturn);
   }
 
-  /** Waits for workers of the original system: they end when they are told that no task is left, and complain if no answer comes. */
+  /** Waits for workers of the original system: they end when they learn that no task is left, and complain if no answer comes. */
   async #farewell(): Promise<void> {
     const { drain } = this.#options.signals;
     const end = performance.now() + FAREWELL_TIMEOUT_MS;

@@ -58,7 +58,7 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   const odd = more.find((word) => !isOverride(word));
   if (odd !== undefined) {
     throw refuse(
-      `${showValue(odd)} is no override such as lr=0.1,0.01; the program stands in quotes behind --hydra: --hydra 'python train.py'`,
+      `${showValue(odd)} is no override such as lr=0.1,0.01; the program stands in quotes after --hydra: --hydra 'python train.py'`,
     );
   }
   const answer = askHydra(words, [...inLine, ...more], project, refuse);

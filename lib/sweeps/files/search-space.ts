@@ -131,7 +131,7 @@ export function nest(parameters: readonly Pick<SearchParameter, 'path' | 'name'>
   return all;
 }
 
-/** More values of one parameter are no grid that anybody means. */
+/** More values of one parameter are surely no intended grid. */
 const MAX_GRID_VALUES = 1_000_000;
 
 /**

@@ -49,7 +49,7 @@ export interface SweepSource {
   phase?: string;
   /** The output directory of grid or commands: by default `results_{phase}`. */
   outputDirectory?: string;
-  /** The command line behind `--`; instead of what the files say. */
+  /** The command line after `--`; instead of what the files say. */
   command?: readonly string[];
   /** How often tasks are started again by themselves; instead of what the files say. */
   retries?: number;
@@ -138,7 +138,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
   });
 }
 
-/** @throws if it is larger than anybody means */
+/** @throws if it is larger than plausible */
 function sweepOf(
   { retries, yes }: SweepSource,
   parts: Pick<Sweep, 'files' | 'phases' | 'commandless' | 'search' | 'comparison' | 'unnamedGrid'>,
@@ -193,7 +193,7 @@ function checkInline(source: SweepSource, inline: boolean): void {
     source.files?.length ? showValue(source.files[0]) : null,
     source.grid?.length ? '--grid' : null,
     source.commands === undefined ? null : '--commands',
-    source.command === undefined ? null : 'the command behind --',
+    source.command === undefined ? null : 'the command after --',
   ].find((each) => each !== null);
   if (hydra !== undefined && other) {
     throw mistake(

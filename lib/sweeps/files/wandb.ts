@@ -53,7 +53,7 @@ export function isWandb(tree: MapNode): boolean {
 }
 
 /**
- * @param override the command line behind `--`, instead of what the file says
+ * @param override the command line after `--`, instead of what the file says
  * @throws ERR_CONFIGURATION, with file and line
  */
 export function parseWandb(tree: MapNode, path: string, override: CommandTemplate | null): SpaceSweep {

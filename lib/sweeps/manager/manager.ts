@@ -292,7 +292,7 @@ export class Manager {
 
   /**
    * Works until the signal comes. Then every completed task is in the tables, unless they can't be written.
-   * @param restoreTimeoutMs how long a queue that was removed may take to come back or to begin anew, in ms
+   * @param restoreTimeoutMs how long a queue that was removed may take to come back or to restart, in ms
    * @throws QueueRemovedError after that
    */
   async run(signal: AbortSignal, restoreTimeoutMs = Number.POSITIVE_INFINITY): Promise<void> {
@@ -415,7 +415,7 @@ export class Manager {
       if (this.#trouble !== error.message) this.tell(error.message);
       this.#trouble = error.message;
       this.#queueRemoved = error instanceof QueueRemovedError ? error : null;
-      // A queue that begins anew has other tasks, and counts completions from 1.
+      // A queue that restarts has other tasks, and counts completions from 1.
       if (this.#queueRemoved !== null) await this.#resign().catch(() => {}); // tables tell their trouble themselves
       return false;
     }

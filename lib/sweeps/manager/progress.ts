@@ -133,7 +133,7 @@ export class Eta {
     this.#seen = [{ at, ended }];
   }
 
-  /** @param ended how many have ended until now; fewer than before (some were retried): begins anew */
+  /** @param ended how many have ended until now; fewer than before (some were retried): restarts */
   note(at: number, ended: number): void {
     const last = this.#seen.at(-1);
     if (last !== undefined && ended < last.ended) this.#seen = [];

@@ -188,7 +188,7 @@ function checkState(path: string, project: string): boolean {
     const text = `everybody could write to ${path}, and so run commands as the users of its queue. Its mode was changed. A project is shared by its group: see \`gpu-owner docs results#who-may-do-what\`.`;
     warnOnce(sanitize(text, 1_000));
   } else if ((stat.mode & 0o002) !== 0 && stat.uid !== me) {
-    const problem = `has a queue in ${path} that everybody may write to, so anybody could run commands as you`;
+    const problem = `has a queue in ${path} that everybody may write to, so every user could run commands as you`;
     throw unusable(project, problem, `Its owner, ${userName(stat.uid)}, must run: chmod o-rwx ${path}.`);
   }
   return true;

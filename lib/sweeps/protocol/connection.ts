@@ -45,7 +45,7 @@ export class ClientConnection {
     socket.on('end', () => {
       if (this.#complete) return;
       if (this.#framing.begun) this.refuse('the request ended before its JSON object did');
-      else socket.destroy(); // a port scan, or a check whether anybody listens
+      else socket.destroy(); // a port scan, or a probe of the port
     });
     // The client has gone; an error changes nothing.
     socket.on('error', () => socket.destroy());

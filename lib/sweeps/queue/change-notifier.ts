@@ -25,7 +25,7 @@ export class ChangeNotifier {
     return this.#count;
   }
 
-  /** Resolves at the next change, if `count` is above `since`, when the signal aborts, or after so many ms. */
+  /** Resolves at the next change, if `count` is above `since`, when the signal aborts, or after a timeout in ms. */
   async wait(milliseconds: number, signal?: AbortSignal, since = this.#count): Promise<void> {
     if (since !== this.#count) return;
     let resolve: () => void = () => {};

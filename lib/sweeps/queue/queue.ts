@@ -317,7 +317,7 @@ export interface Queue {
   forgetRetracted(ids: readonly string[]): Promise<void>;
 
   /**
-   * Resolves when something has changed since the last call of this process, or after so many ms. Costs next to nothing meanwhile.
+   * Resolves when something has changed since the last call of this process, or after a timeout in ms. Costs next to nothing meanwhile.
    * @param since `changeCount` before the caller looked at the queue: later changes count, whichever call noticed them
    */
   changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void>;
@@ -365,7 +365,7 @@ export function unusable(queue: string, problem: string, remedy: string, cause?:
 
 /** Thrown when the queue was removed from where it was opened, or only a copy is there. */
 export class QueueRemovedError extends GPUOwnerError {
-  /** Whether it may come back, or begin anew, for those who have it open. */
+  /** Whether it may come back, or restart, for those who have it open. */
   readonly mayReturn: boolean;
 
   constructor(message: string, mayReturn = true) {

@@ -274,7 +274,7 @@ export class ResultTables {
   }
 
   /**
-   * Begins anew where the queue has lost completions that were seen: a promoted replica, or a Redis after a power failure, may lack the
+   * Restarts where the queue has lost completions that were seen: a promoted replica, or a Redis after a power failure, may lack the
    * last ones, and gives their numbers to others.
    */
   private async checkHistory(): Promise<void> {

@@ -103,7 +103,7 @@ export class AttemptRun {
     return this.#interrupted;
   }
 
-  /** Ends the command: SIGTERM, SIGKILL after so many ms. May be repeated to make that sooner. */
+  /** Ends the command: SIGTERM, SIGKILL after a grace in ms. May be repeated to make that sooner. */
   interrupt(grace: number): void {
     if (this.#over) return;
     this.#interrupted ||= this.#stoppedAt === null;

@@ -65,7 +65,7 @@ export class WorkStatus {
     return living.length < (await this.#queue.counts()).active;
   }
 
-  /** Resolves when something has changed since the last look, or after so many ms. @throws once the signal aborts */
+  /** Resolves when something has changed since the last look, or after a timeout in ms. @throws once the signal aborts */
   async change(milliseconds: number, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     await this.#queue.changed(Math.max(milliseconds, MIN_WAIT_MS), signal, this.#seen);

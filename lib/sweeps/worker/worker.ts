@@ -114,7 +114,7 @@ export class Worker {
     this.#shutdown.stop();
   }
 
-  /** Works until no task is left or can come back, or until it is told to end. Never rejects. */
+  /** Works until no task is left or can come back, or until it is asked to end. Never rejects. */
   async run(): Promise<WorkerEnd> {
     AttemptFiles.tidy(this.#options.project.state);
     let end: WorkerEnd;

@@ -111,7 +111,7 @@ export class Terminal {
     if (text !== '' && !this.#write(text)) this.endBy('SIGHUP');
   }
 
-  /** Draws everything anew. */
+  /** Redraws everything. */
   redraw(): void {
     this.#forget();
     this.#handlers.onRedraw();

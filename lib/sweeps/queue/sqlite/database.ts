@@ -104,7 +104,7 @@ export class Database {
     return result;
   }
 
-  /** Writes together with the next transaction that writes, or alone after so many ms: each transaction waits for the disk. */
+  /** Writes together with the next transaction that writes, or alone after a delay in ms: each transaction waits for the disk. */
   async writeAlong(act: () => void, milliseconds: number): Promise<void> {
     this.#along.add(act);
     // A process that has nothing else to do doesn't wait: the queue is closed then.
