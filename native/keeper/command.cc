@@ -133,8 +133,8 @@ bool start_program(const Options& options, const WordList& program) {
 int start_again(const Options& options, JobState* state) {
   const Requeue& requeue = options.requeue;
   if (state->failed) {
-    say("%s has failed, and waits for GPUs to restart (retry %ld of %ld)", options.command_name(),
-        state->failures, requeue.retries);
+    say("%s has failed, and waits for GPUs to restart (retry %ld of %ld)", options.command_name(), state->failures,
+        requeue.retries);
   }
   close_others(options, Keep::standard, requeue.kept, options.job);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, requeue.kept, options.job}) {

@@ -140,8 +140,7 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
     if (options.job < 0 || front_goes_on(&channel)) return 0;
     // The front ended with the command, whose work went on.
     if (!state->failed) {
-      say("preempted: another request needed %s. %s restarts when GPUs are free", options.gpus,
-          options.command_name());
+      say("preempted: another request needed %s. %s restarts when GPUs are free", options.gpus, options.command_name());
     }
     return start_again(options, state);
   }
