@@ -164,7 +164,7 @@ export function addTools(server: McpServer): void {
           .number()
           .min(0)
           .default(MAX_WAIT_SECONDS)
-          .describe(`at most so long; ${MAX_WAIT_SECONDS} at the most`),
+          .describe(`the longest wait; at most ${MAX_WAIT_SECONDS}`),
       }),
       output: ENDING,
     },

@@ -134,10 +134,10 @@ export function* claim(
   const record = recordFor(request, job, secret);
   const attempt: Attempt = { ...found, request, position, secret, record, seenAt, topology: null };
 
-  const left = available(candidates, attempt);
-  attempt.topology = topologyFor(left, attempt); // before the decision lock: the driver may be asked
+  const claimable = available(candidates, attempt);
+  attempt.topology = topologyFor(claimable, attempt); // before the decision lock: the driver may be asked
   // No other claimant needs to be waited for, or to wait: there is nothing to decide about.
-  if (obstacleOf(left, request.count) === 'use') return yield* refuse(attempt, left);
+  if (obstacleOf(claimable, request.count) === 'use') return yield* refuse(attempt, claimable);
 
   const started = now();
   let gpus = candidates.map(({ gpu }) => gpu);
@@ -248,16 +248,16 @@ function* decide(gpus: readonly GPU[], attempt: Attempt): ClaimSteps<Decision> {
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     traceStep('leased');
     const holding: Holding = { ...taken, marks: [], leasedAt: Date.now() };
-    const shown = yield* show(holding, chosen, gpus, attempt);
-    if ('holder' in shown) {
-      attempt.foreignHolders.set(shown.uuid, shown.holder);
+    const marked = yield* show(holding, chosen, gpus, attempt);
+    if ('holder' in marked) {
+      attempt.foreignHolders.set(marked.uuid, marked.holder);
       candidates = evaluate(gpus);
       continue;
     }
-    const { after, obstacle } = confirm(holding, chosen, shown.all, attempt);
-    if (obstacle === null) return { ...holding, ...shown, gpus: after };
+    const { after, obstacle } = confirm(holding, chosen, marked.all, attempt);
+    if (obstacle === null) return { ...holding, ...marked, gpus: after };
     releaseClaim(holding);
-    return { leases: null, candidates: evaluate(shown.all), obstacle };
+    return { leases: null, candidates: evaluate(marked.all), obstacle };
   }
 }
 
@@ -325,8 +325,8 @@ function inRecord({ index, instance, uuid, parent, name }: GPU, share: ShareDema
 function available(candidates: Candidate[], { directory, job, position, request }: Attempt): Candidate[] {
   const ahead = () => waitersAhead(directory, position);
   if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
-  const left = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
-  return applyLimit(backfill(left, request, ahead), request, directory);
+  const unreserved = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
+  return applyLimit(backfill(unreserved, request, ahead), request, directory);
 }
 
 function freeOf(candidates: readonly Candidate[]): GPU[] {

@@ -16,7 +16,7 @@ const SIMILAR = 0.9;
  * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index. A GPU that drives a
  * display counts with half of its free memory, so that a like one without is preferred, but not a far smaller one. GPUs whose
  * free memory is unknown come last. Among GPUs with about as much free memory, those that are best connected with each other,
- * and then those that leave others the best connected ones. Where there aren't so many whole ones, MIG instances: the smallest,
+ * and then those that leave others the best connected ones. If there are too few whole ones, MIG instances: the smallest,
  * as a claim that needs a larger one says so; of the same size those with most free memory. The two are never mixed. The chosen
  * ones are returned in the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null:
  * there aren't that many.

@@ -91,7 +91,7 @@ class Driver {
   std::vector<Description> descriptions_;
   uint32_t described_ = 0;
   std::shared_ptr<StartJob> starting_;       // nvmlInit under way
-  std::shared_ptr<SnapshotJob> unfinished_;  // left behind by a wait that ended early
+  std::shared_ptr<SnapshotJob> unfinished_;  // from a wait that ended early
   std::shared_ptr<TopologyJob> asking_;      // the last question about connections, if it wasn't answered in time
 };
 
