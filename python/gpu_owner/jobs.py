@@ -85,7 +85,7 @@ class Job:
             raise error_of(code, message, self._words)
 
     def log(self, lines: Optional[int] = None) -> str:
-        """The job's output so far, standard output and error together. lines: only the last so many."""
+        """The job's output so far, standard output and error together. lines: only this many of the last lines."""
         last = [] if lines is None else [f"--lines={operator.index(lines)}"]
         return output_of(self._words, ["logs", str(self.id), *last, *self._where]).decode("utf-8", "replace")
 
@@ -171,7 +171,7 @@ def submit(
     output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
     notify: notify you when the job starts and ends, as the configuration says.
     cwd: where it starts (here). env: all of its environment (this process's, without what claims have changed).
-    preemptible: use GPUs that would be idle, and wait anew when another request needs them. grace: how long it has to end then,
+    preemptible: use GPUs that would be idle, and wait again when another request needs them. grace: how long it has to end then,
         seconds or '30s' (default); signal: 'USR1' is sent in place of SIGTERM.
     wait: True (default) until GPUs are free, or for at most this time. Other parameters are those of `claim`.
 
