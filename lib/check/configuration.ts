@@ -1,38 +1,14 @@
-import { checkConventions } from '../claims/index.ts';
 import { type Configuration, loadConfiguration } from '../config/index.ts';
-import { conventionsInUse } from '../conventions/index.ts';
 import { lastLook } from '../enforce/index.ts';
-import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { type GPU, selects } from '../gpus/index.ts';
-import {
-  findGid,
-  findUid,
-  formatBytes,
-  formatSince,
-  isDirectory,
-  listWords,
-  statusOf,
-} from '../platform/index.ts';
+import { findGid, findUid, formatSince, listWords } from '../platform/index.ts';
 import type { Report } from './finding.ts';
-
-const BYTES = ['minFreeMemory', 'maxUsedMemory'];
 
 /** The configuration files of machine and user. Their bans are compared with the GPUs by reportRules(). */
 export function checkConfiguration(report: Report): void {
   report.step('reading the configuration files');
-  let configuration: Configuration;
-  try {
-    configuration = loadConfiguration();
-  } catch (error) {
-    if (!(error instanceof GPUOwnerError)) throw error;
-    report.add(
-      'configuration-broken',
-      `${error.message}.`,
-      'Correct that line. Until then, every claim fails.',
-    );
-    return;
-  }
-  const { files, thresholds } = configuration;
+  const configuration = loadConfiguration();
+  const { files } = configuration;
   report.add(
     'configuration',
     files.length === 0
@@ -41,17 +17,6 @@ export function checkConfiguration(report: Report): void {
   );
   reportEnforcement(report, configuration);
   reportNames(report, configuration);
-  const conditions = Object.entries(thresholds).map(
-    ([key, value]) =>
-      `${key}: ${BYTES.includes(key) && typeof value === 'number' ? formatBytes(value) : value}`,
-  );
-  if (conditions.length > 0) {
-    report.add(
-      'thresholds',
-      `Unless a call says otherwise, a GPU must satisfy ${listWords(conditions)} (from ${listWords(files)}).`,
-      'If a GPU is called busy unexpectedly, check these conditions first.',
-    );
-  }
 }
 
 /** So long a look of `gpu-owner enforce` may be past: it looks every 30 s. */
@@ -91,8 +56,7 @@ function reportNames(report: Report, { limits, urgent, bookings, idle, enforce }
 
 /** Rules for GPUs that this machine doesn't have. */
 export function reportRules(report: Report, gpus: readonly GPU[]): void {
-  const configuration = ifPossible(loadConfiguration, null);
-  if (configuration === null) return; // told by checkConfiguration()
+  const configuration = loadConfiguration();
   // A GPU that can't say who it is may be the one that is meant.
   const allKnown = gpus.every(({ uuid }) => uuid !== '');
   for (const { selectors, source } of [...configuration.exclude, ...configuration.devices]) {
@@ -104,45 +68,4 @@ export function reportRules(report: Report, gpus: readonly GPU[]): void {
       'Name GPUs by their UUIDs, which stay the same: `gpu-owner status --json` shows them.',
     );
   }
-}
-
-/** Other tools that lock GPUs here, by the directories in which they have their locks. */
-export function checkOtherTools(report: Report): void {
-  report.step('looking for lock files of other tools');
-  const found = conventionsInUse(choice()).filter(
-    ({ paths, ignored }) => ignored !== null || paths.some(isDirectory),
-  );
-  const shared: { name: string; existing: string[] }[] = [];
-  for (const { name, active, why, paths, ignored } of found) {
-    const existing = paths.filter(isDirectory);
-    if (active && ignored === null && existing.length > 0 && existing.every(isOpenToAll)) {
-      shared.push({ name, existing });
-      continue;
-    }
-    if (existing.length === 0) {
-      report.add('convention-in-use', `${name}: its locks don't count: ${ignored}.`);
-      continue;
-    }
-    const honoured = active ? 'its locks are respected' : `its locks don't count: ${why}`;
-    const links = ignored === null ? '' : `; ${ignored}`;
-    report.add('convention-in-use', `${name}: ${listWords(existing)}; ${honoured}${links}.`);
-  }
-  if (found.length === 0) report.add('conventions', 'No lock files of other tools.');
-  if (shared.length > 0) {
-    const [names, places] = [shared.map(({ name }) => name), shared.flatMap(({ existing }) => existing)];
-    report.add(
-      'conventions',
-      `Locks of ${listWords(names)} are respected. Claims make their directories: ${listWords(places)}.`,
-    );
-  }
-}
-
-/** As directories of the whole machine are: every claim makes them, so they tell nothing of other tools. */
-function isOpenToAll(path: string): boolean {
-  return (statusOf(path)?.mode ?? 0) % 0o1000 === 0o777;
-}
-
-/** A mistake in what says so is another subject's finding. */
-function choice(): 'auto' | readonly string[] {
-  return ifPossible(() => checkConventions(undefined, loadConfiguration(), 'conventions'), 'auto');
 }

@@ -1,9 +1,25 @@
 import { readdirSync } from 'node:fs';
-import { computePids, describeListedProcess, type GPU, hasPidNamespace, label } from '../gpus/index.ts';
+import {
+  computePids,
+  describeListedProcess,
+  type GPU,
+  hasPidNamespace,
+  label,
+  snapshotSync,
+} from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink, sleep, TIMEOUTS } from '../platform/index.ts';
-import { AFTER_CRASHES, fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
-import { type Context, cudaProgram, digitsOf, lookAt, milliseconds, sameIn } from './context.ts';
-import { queryProcesses } from './nvidia-smi.ts';
+import {
+  type Context,
+  cudaList,
+  cudaProgram,
+  digitsOf,
+  lookAt,
+  milliseconds,
+  type RunningProgram,
+  sameIn,
+} from './context.ts';
+import { AFTER_CRASHES, fail, SEE_STATUS, skip } from './finding.ts';
+import { timeOfNvidiaSmi } from './nvidia-smi.ts';
 import { runProgram, Subprocess } from './subprocess.ts';
 
 /** Runs a command that prints the GPUs which CUDA shows to it. @returns the digits of their UUIDs, in CUDA's order */
@@ -29,28 +45,6 @@ const MiB = 2 ** 20;
 /** More than a driver's own fluctuation, less than a context. */
 export const SLACK_BYTES = 32 * MiB;
 
-/** Makes the checks about one CUDA program: who sees it, what it has open, and what is left of it after kill -9. */
-export async function checkCudaProgram({ runCheck, gpus }: Context): Promise<void> {
-  const look = () => lookAt(gpus);
-  const before = look();
-  const began = now();
-  const program = new Subprocess(cudaProgram(gpus));
-  const whileItRuns: RunCheck = (name, run) =>
-    runCheck(name, () => (hasStarted ? run() : skip('the CUDA program does not start (see cuda-listed)')));
-  let listed: Listing | null = null;
-  let hasStarted = false;
-  await runCheck('cuda-listed', async () => {
-    const watched = await watchStart(program, began, before, look);
-    hasStarted = true;
-    listed = watched.listing;
-    return tellStart(watched, before);
-  });
-  await whileItRuns('cuda-memory', () => checkMemory(before, look()));
-  await whileItRuns('nvidia-smi-processes', () => checkNvidiaSmi(look, program.pid));
-  await whileItRuns('cuda-files', () => checkFiles(program.pid));
-  await whileItRuns('cuda-killed', () => checkKilled(program, before, look, listed));
-}
-
 /** own: by its PID on every GPU; other: each GPU has a new process, by another PID. */
 type Listing = 'own' | 'other';
 
@@ -66,43 +60,33 @@ export function newPids(before: readonly GPU[], gpu: GPU): number[] {
   return computePids(gpu).filter((pid) => !known.includes(pid));
 }
 
-interface WatchedStart {
-  readyMs: number;
-  listedMs: number | null;
-  listing: Listing | null;
+/** The CUDA program that an earlier check has started. */
+function running({ running: program }: Context): RunningProgram {
+  return program ?? skip('the CUDA program does not start (see cuda-listed)');
 }
 
-async function watchStart(
-  program: Subprocess,
-  began: number,
-  before: readonly GPU[],
-  look: () => GPU[],
-): Promise<WatchedStart> {
+/** Starts a CUDA program, which then runs for the checks that follow: the driver lists it. */
+export async function checkCudaListed(context: Context): Promise<string> {
+  const before = lookAt(context.gpus);
+  const began = now();
+  const program = new Subprocess(cudaProgram(context.gpus));
   let readyMs: number | null = null;
   let listedMs: number | null = null;
   let listing: Listing | null = null;
-  for (;;) {
-    const line =
-      readyMs === null ? await program.line(POLL_MS) : await program.line(POLL_MS).then(() => null);
+  while (readyMs === null || (listing === null && now() - began - readyMs <= MAX_LISTING_MS)) {
+    const line = await program.line(POLL_MS);
     if (line?.startsWith('ready')) readyMs = now() - began;
-    else if (line !== null)
-      fail(`A CUDA program fails on the claimed GPUs: ${line}`, 'Run `gpu-owner doctor`.');
-    const found = listingOf(program.pid, before, look());
-    if (found !== null) {
-      listedMs ??= now() - began;
-      listing = found;
-    }
-    if (readyMs !== null && (listing !== null || now() - began - readyMs > MAX_LISTING_MS))
-      return { readyMs, listedMs, listing };
+    else if (line !== null || program.isOver)
+      fail(`A CUDA program fails on the claimed GPUs: ${line ?? 'no answer'}`, 'Run `gpu-owner doctor`.');
+    listing = listingOf(program.pid, before, lookAt(context.gpus));
+    if (listing !== null) listedMs ??= now() - began;
     if (readyMs === null && now() - began > START_TIMEOUT_MS)
       fail(
         `A CUDA program is not ready after ${milliseconds(START_TIMEOUT_MS)}.`,
         'See `dmesg | grep -i nvrm`.',
       );
   }
-}
-
-function tellStart({ readyMs, listedMs, listing }: WatchedStart, before: readonly GPU[]): string {
+  context.running = { program, pid: program.pid, before, state: listing };
   const start = `CUDA starts in ${milliseconds(readyMs)}`;
   if (before.every(({ processes }) => processes === null))
     skip(`${start}, but the driver lists no processes, as under WSL`);
@@ -132,49 +116,26 @@ export function memoryIncrease(before: GPU | undefined, after: GPU): number | nu
 }
 
 /** A context takes more than the 100 MiB that count as idle: so programs that aren't listed are noticed, too. */
-function checkMemory(before: readonly GPU[], after: readonly GPU[]): string {
-  const rises = after.map((gpu, i) => ({ gpu, bytes: memoryIncrease(before[i], gpu) }));
+export function checkCudaMemory(context: Context): string {
+  const { before } = running(context);
+  const rises = lookAt(context.gpus).map((gpu, i) => ({ gpu, bytes: memoryIncrease(before[i], gpu) }));
   const known = rises.flatMap(({ gpu, bytes }) => (bytes === null ? [] : [{ gpu, bytes }]));
   if (known.length === 0) skip('the driver does not tell how much memory is in use');
   const small = known.filter(({ bytes }) => bytes < 100 * MiB);
+  const tell = (some: typeof known) =>
+    listWords(some.map(({ gpu, bytes }) => `${formatBytes(bytes)} on GPU ${label(gpu)}`));
   if (small.length > 0) {
     fail(
-      `A CUDA context takes ${listWords(small.map(({ gpu, bytes }) => `${formatBytes(bytes)} on GPU ${label(gpu)}`))}, less than the 100 MiB that count as idle.`,
+      `A CUDA context takes ${tell(small)}, less than the 100 MiB that count as idle.`,
       'Programs in other containers, which the driver may not list, can look idle: claim with a smaller `--max-used-memory`.',
     );
   }
-  return `A CUDA context takes ${listWords(known.map(({ gpu, bytes }) => `${formatBytes(bytes)} on GPU ${label(gpu)}`))}.`;
-}
-
-/** How often two lists are compared: a process may come or go between them, as the placeholder of the job around. */
-const MAX_COMPARISONS = 5;
-
-/** nvidia-smi lists the same compute processes. */
-export async function checkNvidiaSmi(look: () => GPU[], pid: number): Promise<string> {
-  const inOrder = (pids: readonly number[] = []) => [...pids].sort((a, b) => a - b).join(', ');
-  let wholes: GPU[] = [];
-  let listed: Awaited<ReturnType<typeof queryProcesses>> = new Map();
-  let wrong: GPU[] = [];
-  for (let comparisons = 0; comparisons < MAX_COMPARISONS; comparisons++) {
-    wholes = look().filter(({ instance }) => instance === null);
-    if (wholes.length === 0) skip('nvidia-smi lists the processes of MIG instances by their GPU');
-    listed = await queryProcesses();
-    wrong = wholes.filter((gpu) => inOrder(listed.get(gpu.uuid)) !== inOrder(computePids(gpu)));
-    if (wrong.length === 0) break;
-  }
-  if (wrong.length > 0) {
-    const tell = (gpu: GPU) =>
-      `GPU ${label(gpu)}: ${inOrder(listed.get(gpu.uuid)) || 'none'} in nvidia-smi, ${inOrder(computePids(gpu)) || 'none'} here`;
-    fail(
-      `nvidia-smi lists other compute processes (a CUDA program with pid ${pid} runs): ${wrong.map(tell).join('; ')}.`,
-    );
-  }
-  const sees = wholes.every((gpu) => listed.get(gpu.uuid)?.includes(pid));
-  return sees ? 'nvidia-smi lists the same PIDs.' : 'nvidia-smi lists the same processes.';
+  return `A CUDA context takes ${tell(known)}.`;
 }
 
 /** gpu-owner recognises a process that uses the driver by the files that it has open. */
-function checkFiles(pid: number): string {
+export function checkCudaFiles(context: Context): string {
+  const { pid } = running(context);
   const directory = `/proc/${pid}/fd`;
   const paths = readdirSync(directory).map((descriptor) => readLink(`${directory}/${descriptor}`) ?? '');
   const devices = [
@@ -191,18 +152,14 @@ function checkFiles(pid: number): string {
 }
 
 /** After kill -9, the driver forgets the process while a claim waits for that. */
-async function checkKilled(
-  program: Subprocess,
-  before: readonly GPU[],
-  look: () => GPU[],
-  listing: Listing | null,
-): Promise<string> {
+export async function checkCudaKilled(context: Context): Promise<string> {
+  const { program, before, state: listing } = running(context);
   const began = now();
   program.kill('SIGKILL');
   let listedMs: number | null = listing === null ? 0 : null;
   let memoryMs: number | null = null;
   while ((listedMs === null || memoryMs === null) && now() - began < TIMEOUTS.forgetting) {
-    const after = look();
+    const after = lookAt(context.gpus);
     const passed = now() - began;
     if (after.every((gpu) => newPids(before, gpu).length === 0)) listedMs ??= passed;
     if (after.every((gpu) => isBackTo(before, gpu))) memoryMs ??= passed;
@@ -228,4 +185,82 @@ export function isBackTo(before: readonly GPU[], gpu: GPU): boolean {
   const old = sameIn(before, gpu)?.memory.usedBytes ?? null;
   const { usedBytes } = gpu.memory;
   return old === null || usedBytes === null || usedBytes <= old + SLACK_BYTES;
+}
+
+/** Longer, and every claim is slow; a GPU that doesn't answer for 0.8 s counts as hung. In ms. */
+const MAX_SNAPSHOT_MS = 500;
+const SNAPSHOT_TIME_MS = 500;
+
+export async function checkSnapshot({ startedInMs }: Context): Promise<string> {
+  const times: number[] = [];
+  let all: GPU[] = [];
+  for (const end = now() + SNAPSHOT_TIME_MS; times.length === 0 || (now() < end && times.length < 500); ) {
+    const began = now();
+    all = snapshotSync();
+    times.push(now() - began);
+  }
+  const median = times.toSorted((a, b) => a - b)[times.length >> 1] ?? 0;
+  const count = all.filter(({ instance }) => instance === null).length;
+  const text = `A snapshot of ${count === 1 ? 'the GPU' : `all ${count} GPUs`} takes ${milliseconds(median)}`;
+  if (median > MAX_SNAPSHOT_MS) {
+    fail(
+      `${text}; every claim takes at least as long, and a GPU that is silent for 0.8 s counts as hung.`,
+      'Turn on persistence mode, as root: `nvidia-smi -pm 1`. If it is on, see `dmesg | grep -i nvrm`.',
+    );
+  }
+  const other = await timeOfNvidiaSmi();
+  return `${text}, the first one ${milliseconds(startedInMs)}${other === null ? '' : `; nvidia-smi takes ${milliseconds(other)}`}.`;
+}
+
+/** A command sees exactly the claimed GPUs, in their order. */
+export async function checkCudaDevices({ gpus }: Context): Promise<string> {
+  const seen = await cudaDevices(cudaList());
+  const wanted = gpus.map(({ uuid }) => digitsOf(uuid));
+  if (seen.join() !== wanted.join()) {
+    const others = seen.filter((digits) => !wanted.includes(digits)).length;
+    const missing = gpus.filter(({ uuid }) => !seen.includes(digitsOf(uuid))).map(label);
+    fail(
+      `CUDA shows ${seen.length} GPUs to a command for which ${gpus.length} ${gpus.length === 1 ? 'was' : 'were'} claimed` +
+        `${others > 0 ? `, ${others} of them not claimed` : ''}` +
+        `${missing.length > 0 ? `; GPU ${listWords(missing)} is missing` : ''}` +
+        `${others === 0 && missing.length === 0 ? ', in another order' : ''}.`,
+      'Check that nothing changes CUDA_VISIBLE_DEVICES or CUDA_DEVICE_ORDER in between (shell profiles, wrappers).',
+    );
+  }
+  return `A command sees GPU ${listWords(gpus.map(label))} and no other.`;
+}
+
+/** A claim inside of a job gets GPUs of the job, and no other claim gets these meanwhile. */
+export async function checkNestedClaims({ command, claim, gpus }: Context): Promise<string> {
+  const inside = ['--no-wait', '--placeholder=none', ...claim];
+  const wanted = gpus.map(({ uuid }) => digitsOf(uuid));
+  // By numbers, too: then CUDA's order counts.
+  for (const form of ['uuid', 'index']) {
+    const words = [
+      ...command,
+      'run',
+      `--gpus=${gpus.length}`,
+      `--visible-devices=${form}`,
+      ...inside,
+      '--',
+      ...cudaList(),
+    ];
+    const seen = await cudaDevices(words);
+    if (seen.toSorted().join() === wanted.toSorted().join()) continue;
+    fail(
+      `A claim inside of the job, which names GPUs by ${form}, shows ${seen.filter((each) => wanted.includes(each)).length} of its ${gpus.length} GPUs, and ${seen.filter((each) => !wanted.includes(each)).length} others.`,
+    );
+  }
+  const holder = new Subprocess([...command, 'hold', `--gpus=${gpus.length}`, ...inside]);
+  const answer = await holder.line(30_000);
+  const second = await runProgram([...command, 'run', '--gpus=1', ...inside, '--', 'true'], 30_000);
+  await holder.stop();
+  if (answer === null) fail('A claim inside of the job is refused, though the job has the GPUs.');
+  if (second.code !== 75) {
+    fail(
+      `A second claim inside of the job is not refused (exit code ${second.code}), though the first one has all GPUs.`,
+      'Locks may not work here: run `gpu-owner doctor`.',
+    );
+  }
+  return 'A claim inside of the job gets its GPUs, named by UUID or number, and a second one is refused.';
 }

@@ -1,5 +1,7 @@
-import { asError, GPUOwnerError } from '../errors.ts';
-import { sanitize } from '../platform/index.ts';
+import { homedir, userInfo } from 'node:os';
+import { asError, GPUOwnerError, ifPossible } from '../errors.ts';
+import { resetOf } from '../gpus/index.ts';
+import { hostName, sanitize } from '../platform/index.ts';
 
 /**
  * ok: as it should be; note: worth knowing; warning: something doesn't work as well, or as safely, as it could; problem: claims
@@ -7,100 +9,46 @@ import { sanitize } from '../platform/index.ts';
  */
 export type Level = 'ok' | 'note' | 'warning' | 'problem';
 
-/** Subjects of findings, in the order in which they are shown. */
-export const SUBJECTS = [
-  'installation',
-  'driver',
-  'gpus',
-  'lock-directory',
-  'surroundings',
-  'conventions',
-  'configuration',
-] as const;
-
-export type Subject = (typeof SUBJECTS)[number];
-
-/** Every finding there is. Scripts depend on these names; docs/doctor.md explains each. */
+/**
+ * Findings of the doctor that aren't an error of a claim. Scripts depend on these names; docs/doctor.md explains each. The others
+ * are named by the error's code, and those of the self-test by their check.
+ */
 export const CATALOGUE = {
-  version: ['installation', 'ok'],
-  simulated: ['installation', 'note'],
-  'native-missing': ['installation', 'problem'],
-  'installation-changeable': ['installation', 'warning'],
+  version: 'ok',
+  simulated: 'note',
+  'installation-changeable': 'warning',
 
-  driver: ['driver', 'ok'],
-  'driver-missing': ['driver', 'problem'],
-  'driver-failed': ['driver', 'problem'],
-  'cuda-library': ['driver', 'ok'],
-  'cuda-library-missing': ['driver', 'problem'],
-  'cuda-library-broken': ['driver', 'problem'],
-  'persistence-off': ['driver', 'note'],
+  configuration: 'ok',
+  'rule-without-user': 'warning',
+  'enforce-not-running': 'warning',
 
-  gpus: ['gpus', 'ok'],
-  'no-gpus': ['gpus', 'problem'],
-  'gpu-lost': ['gpus', 'problem'],
-  'gpu-reset-required': ['gpus', 'problem'],
-  'gpu-no-permission': ['gpus', 'problem'],
-  'gpu-not-responding': ['gpus', 'problem'],
-  'gpu-unhealthy': ['gpus', 'problem'],
-  'gpu-failed': ['gpus', 'problem'],
-  'memory-repair-pending': ['gpus', 'warning'],
-  'compute-mode-exclusive': ['gpus', 'note'],
-  'compute-mode-prohibited': ['gpus', 'warning'],
-  mig: ['gpus', 'note'],
-  'mig-empty': ['gpus', 'warning'],
-  'hidden-use': ['gpus', 'warning'],
-  cuda: ['gpus', 'ok'],
-  'cuda-failed': ['gpus', 'problem'],
+  'lock-directory': 'ok',
+  'lock-directory-passed-over': 'warning',
+  'lock-directory-removable': 'warning',
+  'lock-directory-private': 'problem',
+  'locks-broken': 'problem',
 
-  'lock-directory': ['lock-directory', 'ok'],
-  'lock-directory-unusable': ['lock-directory', 'problem'],
-  'lock-directory-passed-over': ['lock-directory', 'warning'],
-  'lock-directory-mode': ['lock-directory', 'warning'],
-  'lock-directory-not-sticky': ['lock-directory', 'warning'],
-  'lock-directory-removable': ['lock-directory', 'note'],
-  'lock-directory-private': ['lock-directory', 'problem'],
-  'lock-directory-in-container': ['lock-directory', 'warning'],
-  'lock-file-unusable': ['lock-directory', 'problem'],
-  'lock-file-linked': ['lock-directory', 'warning'],
-  'foreign-lock': ['lock-directory', 'problem'],
-  'queue-spoilt': ['lock-directory', 'problem'],
-  'lease-file-removed': ['lock-directory', 'problem'],
-  'claimant-stuck': ['lock-directory', 'warning'],
-  'process-stuck': ['lock-directory', 'warning'],
-  'preemption-overdue': ['lock-directory', 'warning'],
-  locks: ['lock-directory', 'ok'],
-  'locks-broken': ['lock-directory', 'problem'],
-  leases: ['lock-directory', 'ok'],
+  driver: 'ok',
+  gpus: 'ok',
+  'gpu-unusable': 'problem',
+  'memory-repair-pending': 'warning',
+  'persistence-off': 'note',
+  'rule-without-gpu': 'warning',
+  cuda: 'ok',
+  'cuda-failed': 'problem',
 
-  surroundings: ['surroundings', 'ok'],
-  container: ['surroundings', 'note'],
-  'pid-namespace': ['surroundings', 'note'],
-  'private-tmp': ['surroundings', 'warning'],
-  wsl: ['surroundings', 'note'],
-
-  conventions: ['conventions', 'ok'],
-  'convention-in-use': ['conventions', 'note'],
-
-  configuration: ['configuration', 'ok'],
-  'configuration-broken': ['configuration', 'problem'],
-  thresholds: ['configuration', 'note'],
-  'rule-without-gpu': ['configuration', 'warning'],
-  'enforce-not-running': ['configuration', 'warning'],
-  'rule-without-user': ['configuration', 'warning'],
-
-  // Findings of any subject.
-  'check-hangs': [null, 'problem'],
-  'check-failed': [null, 'problem'],
-  'check-skipped': [null, 'note'],
-} as const satisfies Record<string, readonly [Subject | null, Level]>;
+  'check-hangs': 'problem',
+  'check-failed': 'problem',
+} as const satisfies Record<string, Level>;
 
 export type FindingId = keyof typeof CATALOGUE;
 
-/** The contract of `doctor --json`: scripts depend on these names. */
+/** The contract of `doctor --json`, and what a check of the self-test tells. */
 export interface Finding {
-  id: FindingId;
+  id: string;
   level: Level;
-  subject: Subject;
+  /** The check that has found it. */
+  subject: string;
   /** A sentence or two. */
   text: string;
   /** Tells what to do about it, with commands in backticks; null: nothing. */
@@ -109,76 +57,109 @@ export interface Finding {
 
 const MAX_TEXT = 1_500;
 
-/** @param subject for those that can be of any */
 export function finding(
-  id: FindingId,
+  id: string,
+  level: Level,
+  subject: string,
   text: string,
   remedy: string | null = null,
-  subject: Subject = 'installation',
 ): Finding {
-  const [own, level] = CATALOGUE[id];
-  return {
-    id,
-    level,
-    subject: own ?? subject,
-    text: sanitize(text, MAX_TEXT),
-    remedy: remedy === null ? null : sanitize(remedy, MAX_TEXT),
-  };
+  const plain = remedy === null ? null : sanitize(remedy, MAX_TEXT);
+  return { id, level, subject, text: sanitize(text, MAX_TEXT), remedy: plain };
 }
 
-/** Receives what a check finds, as soon as it does: if the check hangs later, the rest is known. */
+/** Receives what a check of the doctor finds, as soon as it does: if the check hangs later, the rest is known. */
 export interface Report {
   add(id: FindingId, text: string, remedy?: string | null): void;
-  /** Says what is done next, where that may take for ever: 'looking at the file system of /mnt'. */
-  step(doing: string): void;
+  /** Says what is done next, and how long that may take where it is longer than the check's limit: 'starting the NVIDIA driver'. */
+  step(doing: string, timeoutMs?: number): void;
 }
 
-/** The findings of all checks. */
-export class FindingCollector {
-  readonly #findings: Finding[] = [];
-
-  add(found: Finding): void {
-    this.#findings.push(found);
-  }
-
-  /** By subject, and in each as they were found. */
-  sorted(): Finding[] {
-    return this.#findings.toSorted((a, b) => SUBJECTS.indexOf(a.subject) - SUBJECTS.indexOf(b.subject));
-  }
-}
-
-/** Runs a check in this process; whatever it throws becomes a finding. */
-export async function guarded(
-  subject: Subject,
-  collector: Pick<FindingCollector, 'add'>,
-  run: (report: Report) => Promise<void> | void,
-  onStep: (step: string) => void = () => {},
-): Promise<void> {
-  try {
-    await run({
-      add: (id, text, remedy) => collector.add(finding(id, text, remedy)),
-      step: onStep,
-    });
-  } catch (error) {
-    collector.add(failure(subject, error));
-  }
-}
-
-export function failure(subject: Subject, error: unknown): Finding {
-  // The missing native part is a finding of its own.
-  if (error instanceof GPUOwnerError && error.code === 'ERR_UNSUPPORTED_PLATFORM') {
-    return finding(
-      'check-skipped',
-      "Not checked, because gpu-owner's native part can't be loaded.",
-      null,
-      subject,
-    );
+/** The finding for an error that ended a check of the doctor. A claim ends with the same one, unless it is a mistake of ours. */
+export function failure(subject: string, error: unknown): Finding {
+  if (error instanceof GPUOwnerError && error.code !== 'ERR_INTERNAL') {
+    const { text, remedy } = sentences(error.message);
+    return finding(error.code, 'problem', subject, text, remedy);
   }
   const text = error instanceof GPUOwnerError ? error.message : String(asError(error).stack);
   return finding(
     'check-failed',
+    'problem',
+    subject,
     `This check itself failed, so its subject was not checked: ${text}`,
     'Please report it, with this message.',
-    subject,
   );
+}
+
+/** Splits an error's message into the problem (its first sentence) and the remedy (the others). */
+export function sentences(error: string): { text: string; remedy: string | null } {
+  const line = error.replace(/([:;.,]?)\s*\n\s*/g, (_, end) => `${end || ';'} `);
+  const message = line.charAt(0).toUpperCase() + line.slice(1);
+  const end = message.search(/\. (?=[A-Z`])/);
+  return end < 0
+    ? { text: message, remedy: null }
+    : { text: message.slice(0, end + 1), remedy: message.slice(end + 2) };
+}
+
+/** Ends a check of the self-test that has found something wrong. */
+class CheckFailure extends Error {
+  readonly remedy: string;
+
+  constructor(detail: string, remedy: string) {
+    super(detail);
+    this.remedy = remedy;
+  }
+}
+
+/** Ends a check that can't be made on this machine. */
+class NotPossible extends Error {}
+
+export const REPORT_IT = 'Please report it, with the output of `gpu-owner selftest --json`.';
+
+export const SEE_STATUS =
+  'Run `gpu-owner status`: it says what is in the way. If an earlier check has left it there, see that one first.';
+
+export const AFTER_CRASHES = `Claim with \`--wait\` where jobs crash. If it lasts for minutes, see \`dmesg | grep -i nvrm\`. ${resetOf('N')}.`;
+
+export function fail(detail: string, remedy = REPORT_IT): never {
+  throw new CheckFailure(detail, remedy);
+}
+
+export function skip(why: string): never {
+  throw new NotPossible(why);
+}
+
+/** The finding for what has ended a check of the self-test. */
+export function endOf(name: string, error: unknown): Finding {
+  if (error instanceof NotPossible) return finding(name, 'note', name, error.message);
+  if (error instanceof CheckFailure) return finding(name, 'problem', name, error.message, error.remedy);
+  return finding(name, 'problem', name, `The check itself failed: ${asError(error).message}`, REPORT_IT);
+}
+
+/** Names that a report must not have. */
+interface Person {
+  user: string;
+  home: string;
+  host: string;
+}
+
+/** Removes what tells whose machine it is: a report is attached to bug reports, which everybody can read. */
+export function anonymize(text: string, { user, home, host }: Person = thisPerson()): string {
+  const word = (name: string, stands: string) => (all: string) =>
+    name.length < 2 || name === 'root'
+      ? all
+      : all.replace(new RegExp(`(?<![\\w-])${name.replace(/[^\w]/g, '\\$&')}(?![\\w-])`, 'g'), stands);
+  const homeless = home.length > 1 ? text.replaceAll(home, '~') : text;
+  const withoutPaths = homeless
+    .replace(/\/(home|Users)\/[^/\s'"`,:)]+/g, '~')
+    .replace(/\b(GPU|MIG)-(GPU-)?[0-9a-f]{8}-[0-9a-f-]{27}(\/\d+\/\d+)?/gi, '$1-…');
+  return [word(host, 'HOST'), word(host.replace(/\..*/, ''), 'HOST'), word(user, 'USER')].reduce(
+    (all, hide) => hide(all),
+    withoutPaths,
+  );
+}
+
+function thisPerson(): Person {
+  const user = ifPossible(() => userInfo().username, ''); // the password database may have no entry
+  return { user, home: homedir(), host: hostName() };
 }

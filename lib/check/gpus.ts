@@ -1,64 +1,104 @@
-import { normalizeCriteria } from '../config/index.ts';
-import { BEFORE_RESET, type GPU, isWSL, judge, label, resetOf } from '../gpus/index.ts';
-import { listWords, type ProcessDescription } from '../platform/index.ts';
-import type { FindingId, Report } from './finding.ts';
+import { realpathSync } from 'node:fs';
+import {
+  LockDirectory,
+  noteCUDA,
+  placeholderError,
+  snapshotAfterStartup,
+  tryCUDA,
+  tryEach,
+} from '../claims/index.ts';
+import { driverLibraries, loadConfiguration } from '../config/index.ts';
+import { ifPossible } from '../errors.ts';
+import {
+  CUDA_HANGS,
+  cudaCode,
+  cudaFailed,
+  cudaVersion,
+  explainCudaCode,
+  type GPU,
+  label,
+  openDriver,
+  resetOf,
+} from '../gpus/index.ts';
+import { native, type PlaceholderFailure } from '../native.ts';
+import { listWords } from '../platform/index.ts';
+import { findFreeGPUs } from '../status/index.ts';
+import { reportRules } from './configuration.ts';
+import type { Report } from './finding.ts';
 
-const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (gpu: GPU) => string }> = {
-  lost: {
-    id: 'gpu-lost',
-    remedy: () =>
-      '`dmesg | grep -i nvrm` says when and why. Reboot; if it happens again, suspect power or hardware.',
-  },
-  'reset-required': {
-    id: 'gpu-reset-required',
-    remedy: ({ index }) => `${resetOf(index)}. If that fails, reboot.`,
-  },
-  'no-permission': {
-    id: 'gpu-no-permission',
-    remedy: () =>
-      'This is intended where a container or a batch system gave you other GPUs. Otherwise check `ls -l /dev/nvidia*` and your groups.',
-  },
-  'not-responding': {
-    id: 'gpu-not-responding',
-    remedy: () =>
-      'See `dmesg | grep -i nvrm`, and try again in a minute. If it still does not answer, reboot. Claims skip it.',
-  },
-  unhealthy: {
-    id: 'gpu-unhealthy',
-    remedy: ({ index }) =>
-      `${resetOf(index)}. If errors come again, ask for service. Claims skip it, except with \`--force\`.`,
-  },
-  failed: {
-    id: 'gpu-failed',
-    remedy: () => '`nvidia-smi` and `dmesg | grep -i nvrm` may say more.',
-  },
-};
+/** The driver starts within 30 s, or not at all; then there is a step after each GPU that has started. */
+const DRIVER_TIMEOUT_MS = 35_000;
+
+/** The driver's libraries, and through them the GPUs. */
+export async function checkGPUs(report: Report): Promise<void> {
+  report.step('starting the NVIDIA driver', DRIVER_TIMEOUT_MS);
+  openDriver();
+  const library = native().driverLibrary();
+  const cuda = native().cudaLibrary(driverLibraries().cuda);
+  const newest = cudaVersion(cuda.version);
+  const libraries = [library.path, cuda.path].filter((path) => path !== '').map(realPath);
+  report.add(
+    'driver',
+    `NVIDIA driver ${library.version || 'of an unknown version'}${newest === null ? '' : `, CUDA ${newest}`}: ${listWords(libraries)}.`,
+  );
+  const gpus = await snapshotAfterStartup(() => report.step('looking at the GPUs', DRIVER_TIMEOUT_MS));
+  reportGPUs(
+    report,
+    gpus.filter(({ parent }) => parent === null),
+    native()
+      .driverDescribe()
+      .map(({ persistence }) => persistence),
+  );
+  reportRules(report, gpus);
+  await checkCUDA(report);
+}
+
+/** The file behind the links: it has the version in its name. */
+function realPath(path: string): string {
+  return ifPossible(() => realpathSync(path), path);
+}
 
 /**
  * Reports what is remarkable about GPUs.
  * @param persistence of each, by index
- * @param describe who a process is
  */
 export function reportGPUs(
   report: Report,
   gpus: readonly GPU[],
   persistence: readonly (boolean | null)[],
-  describe: (pid: number) => ProcessDescription,
 ): void {
   if (gpus.length === 0) {
     report.add(
-      'no-gpus',
+      'gpu-unusable',
       'The driver works, but has no GPU.',
       'Check that the bus shows one (`lspci | grep -i nvidia`), and that no virtual machine uses it. In a container: `--gpus all`.',
     );
     return;
   }
-  reportModels(report, gpus);
-  for (const gpu of gpus) {
-    if (gpu.health === 'ok') continue;
-    const { id, remedy } = UNHEALTHY[gpu.health];
-    const reason = gpu.healthReason?.replace(/ \([^(]*\)$/, '') ?? gpu.health;
-    report.add(id, `${nameOf(gpu)}: ${reason}.`, remedy(gpu));
+  const healthy = gpus.filter(({ health }) => health === 'ok');
+  if (healthy.length > 0) {
+    const models = groupBy(healthy, ({ name }) => name || 'of an unknown model').map(
+      ([name, members]) => `${list(members)}: ${members.length > 1 ? `${members.length} × ` : ''}${name}`,
+    );
+    const others = gpus.length > healthy.length ? 'They answer; the others:' : 'All answer.';
+    report.add(
+      'gpus',
+      `${models.join('; ')}. ${healthy.length === 1 && gpus.length === 1 ? 'It answers.' : others}`,
+    );
+  }
+  for (const gpu of gpus.filter(({ health }) => health !== 'ok')) {
+    const kernel = '`dmesg | grep -i nvrm` says when and why.';
+    const remedy =
+      gpu.health === 'no-permission'
+        ? 'This is intended where a container or a batch system gave you other GPUs. Otherwise check `ls -l /dev/nvidia*` and your groups.'
+        : gpu.health === 'lost'
+          ? `${kernel} Reboot; if it happens again, suspect power or hardware.`
+          : `${kernel} ${resetOf(gpu.index)}. If that fails, reboot.`;
+    report.add(
+      'gpu-unusable',
+      `${nameOf(gpu)}: ${(gpu.healthReason ?? gpu.health).replace(/ \([^(]*\)$/, '')}.`,
+      remedy,
+    );
   }
   for (const gpu of gpus.filter(({ memoryRepairPending }) => memoryRepairPending)) {
     report.add(
@@ -67,9 +107,7 @@ export function reportGPUs(
       `${resetOf(gpu.index)}.`,
     );
   }
-  reportModes(report, gpus);
-  reportUse(report, gpus, describe);
-  const asleep = gpus.filter(({ index, health }) => health === 'ok' && persistence[index] === false);
+  const asleep = healthy.filter(({ index }) => persistence[index] === false);
   if (asleep.length > 0) {
     report.add(
       'persistence-off',
@@ -79,87 +117,46 @@ export function reportGPUs(
   }
 }
 
-function reportModels(report: Report, gpus: readonly GPU[]): void {
-  const healthy = gpus.filter(({ health }) => health === 'ok');
-  if (healthy.length === 0) return;
-  const models = groupBy(healthy, ({ name }) => name || 'of an unknown model').map(
-    ([name, members]) => `${list(members)}: ${members.length > 1 ? `${members.length} × ` : ''}${name}`,
-  );
-  report.add(
-    'gpus',
-    `${models.join('; ')}. ${gpus.length > healthy.length ? 'They answer; the others:' : healthy.length === 1 ? 'It answers.' : 'All answer.'}`,
-  );
-}
+/**
+ * Tries CUDA on the GPUs that are free, in another process: NVML may answer where CUDA fails. Failures are noted as by a claim, and
+ * suspect GPUs that work again, too.
+ */
+async function checkCUDA(report: Report): Promise<void> {
+  report.step('looking for free GPUs');
+  const free = await findFreeGPUs();
+  const directory = LockDirectory.find(undefined, loadConfiguration());
+  if (free.length === 0) return;
+  report.step(`trying CUDA on ${list(free)}`, DRIVER_TIMEOUT_MS);
+  const first = tryCUDA(free, free).failure;
+  if (first?.stage === 'load') throw placeholderError(first, [], '--placeholder none');
+  const isMachines = first !== null && cudaCode(first.code).blames === 'machine';
+  if (first !== null && (isMachines || free.length === 1)) {
+    reportFailure(first, free, isMachines);
+    return;
+  }
+  if (first !== null) report.step(`trying CUDA on each of ${list(free)}`, DRIVER_TIMEOUT_MS);
+  const failures = first === null ? new Map<GPU, PlaceholderFailure>() : tryEach<GPU>(free, free);
+  // If CUDA answers on none of several GPUs, none of them can be blamed.
+  if (free.every((gpu) => failures.get(gpu)?.code === CUDA_HANGS) && first !== null) {
+    reportFailure(first, free, true);
+    return;
+  }
+  for (const [gpu, failure] of failures) reportFailure(failure, [gpu], false);
+  const works = free.filter((gpu) => !failures.has(gpu));
+  if (directory !== null) for (const gpu of works) if (gpu.suspect !== null) noteCUDA(directory, gpu, null);
+  if (works.length > 0) report.add('cuda', `CUDA starts on ${list(works)}.`);
 
-function reportModes(report: Report, gpus: readonly GPU[]): void {
-  const exclusive = gpus.filter(({ computeMode }) => computeMode?.startsWith('exclusive-'));
-  if (exclusive.length > 0) {
-    report.add(
-      'compute-mode-exclusive',
-      `The compute mode of ${list(exclusive)} is ${listWords([...new Set(exclusive.map(({ computeMode }) => computeMode as string))])}: one process at a time can use it. Jobs of several processes fail there, and claims by \`run\` are not kept visible until the command has started.`,
-      `If that isn't wanted, as root: \`nvidia-smi --compute-mode=DEFAULT${selection(exclusive, gpus)}\`.`,
-    );
-  }
-  const prohibited = gpus.filter(({ computeMode }) => computeMode === 'prohibited');
-  if (prohibited.length > 0) {
-    report.add(
-      'compute-mode-prohibited',
-      `The compute mode of ${list(prohibited)} is prohibited: no CUDA program can use it, and it can't be claimed.`,
-      `If that isn't wanted, as root: \`nvidia-smi --compute-mode=DEFAULT${selection(prohibited, gpus)}\`.`,
-    );
-  }
-  for (const gpu of gpus.filter(({ migEnabled }) => migEnabled === true)) {
-    if (gpu.migInstances.length === 0) {
-      report.add(
-        'mig-empty',
-        `${nameOf(gpu)}: MIG is on, but it isn't divided into instances, so nobody can use it.`,
-        `As root make some: \`nvidia-smi mig -i ${gpu.index} -lgip\` lists what is possible. Or turn it off: ${BEFORE_RESET} \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
-      );
-      continue;
+  function reportFailure(failure: PlaceholderFailure, gpus: readonly GPU[], isWholeMachine: boolean): void {
+    const { code, stage } = failure;
+    const { cause, remedy } = explainCudaCode(code, gpus[0]?.index);
+    const where = isWholeMachine ? 'The whole machine' : list(gpus);
+    if (directory !== null && !isWholeMachine) for (const gpu of gpus) noteCUDA(directory, gpu, failure);
+    if (code === 0) {
+      report.add('cuda-failed', `${where}: CUDA did not start.`, 'See `dmesg | grep -i nvrm`.');
+      return;
     }
-    const kinds = groupBy(gpu.migInstances, ({ name }) => name.replace(/^.*MIG /, '') || '?').map(
-      ([kind, members]) => `${members.length}×${kind}`,
-    );
-    report.add(
-      'mig',
-      `${nameOf(gpu)}: MIG is on, divided into ${listWords(kinds)}. The whole GPU can't be claimed.`,
-      `To use the whole GPU, ${BEFORE_RESET} \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
-    );
+    report.add('cuda-failed', `${where}: ${cudaFailed(code, stage)}: ${cause}.`, remedy);
   }
-}
-
-function reportUse(
-  report: Report,
-  gpus: readonly GPU[],
-  describe: (pid: number) => ProcessDescription,
-): void {
-  const healthy = gpus.filter(({ health }) => health === 'ok');
-  for (const gpu of healthy) {
-    const hidden = hiddenUse(gpu, describe);
-    if (hidden === null) continue;
-    report.add(
-      'hidden-use',
-      `${nameOf(gpu)}: ${hidden}. Claims call it busy.`,
-      `Look for containers (\`docker ps\`) and dead processes. If there are none, the driver has lost sight of it. ${resetOf(gpu.index)}. Or claim it with \`--max-used-memory any\`.`,
-    );
-  }
-}
-
-/** Use without a visible process: hidden in another container, or left behind by a dead one; null: there is none. */
-function hiddenUse(gpu: GPU, describe: (pid: number) => ProcessDescription): string | null {
-  // As a claim without conditions would judge it.
-  const { state, reason } = judge(gpu, {
-    lease: null,
-    visible: null,
-    criteria: normalizeCriteria({}),
-    describe,
-    wsl: isWSL(),
-  });
-  if (state !== 'busy' || reason === null) return null;
-  const visible = (gpu.processes ?? []).filter(
-    ({ pid, type }) => type === 'compute' && describe(pid).alive !== 'gone',
-  );
-  return visible.length > 0 ? null : reason.replace(/^busy: |: \S+ would accept it$/g, '');
 }
 
 function nameOf({ index, name }: GPU): string {
@@ -167,35 +164,25 @@ function nameOf({ index, name }: GPU): string {
 }
 
 /** 'GPU 2', 'GPUs 0 to 3 and 7', 'GPUs 1 and 0:2': instances only where their GPU isn't named. */
-export function list(gpus: readonly { index: number; instance?: number | null }[]): string {
-  const isPart = ({ instance }: { instance?: number | null }) => typeof instance === 'number';
-  const wholes = gpus.filter((gpu) => !isPart(gpu)).map(({ index }) => index);
-  const instances = gpus.filter((gpu) => isPart(gpu) && !wholes.includes(gpu.index)).map(label);
-  const indices = wholes.sort((a, b) => a - b);
+export function list(gpus: readonly { index: number; instance: number | null }[]): string {
+  const indices = gpus.filter(({ instance }) => instance === null).map(({ index }) => index);
+  const instances = gpus.filter(({ index, instance }) => instance !== null && !indices.includes(index));
   const ranges: [number, number][] = [];
-  for (const index of indices) {
-    const last = ranges[ranges.length - 1];
-    if (last !== undefined && last[1] === index - 1) last[1] = index;
+  for (const index of indices.toSorted((a, b) => a - b)) {
+    const last = ranges.at(-1);
+    if (last?.[1] === index - 1) last[1] = index;
     else ranges.push([index, index]);
   }
   const words = ranges.flatMap(([first, last]) => {
     if (first === last) return [String(first)];
     return last === first + 1 ? [String(first), String(last)] : [`${first} to ${last}`];
   });
-  return `GPU${indices.length + instances.length === 1 ? '' : 's'} ${listWords([...words, ...instances])}`;
-}
-
-/** For the command line of nvidia-smi; all need not be named. */
-function selection(some: readonly GPU[], all: readonly GPU[]): string {
-  return some.length === all.length ? '' : ` -i ${some.map(({ index }) => index).join()}`;
+  const all = [...words, ...instances.map(label)];
+  return `GPU${indices.length + instances.length === 1 ? '' : 's'} ${listWords(all)}`;
 }
 
 function groupBy<Item>(items: readonly Item[], key: (item: Item) => string): [string, Item[]][] {
   const groups = new Map<string, Item[]>();
-  for (const item of items) {
-    const group = groups.get(key(item));
-    if (group === undefined) groups.set(key(item), [item]);
-    else group.push(item);
-  }
+  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
   return [...groups];
 }

@@ -1,6 +1,5 @@
-export type { CheckResult } from './check.ts';
-export type { Finding, Level, Subject } from './finding.ts';
+export type { Finding, Level } from './finding.ts';
 export { Page } from './page.ts';
-export { runPart } from './part.ts';
-export { runCheck, runChecks } from './run-checks.ts';
-export { runSelftest, type SelftestReport } from './run-selftest.ts';
+export { makeDoctorChecks, runPart } from './part.ts';
+export { diagnose } from './run-checks.ts';
+export { type CheckResult, runSelftest, type SelftestReport } from './selftest.ts';

@@ -1,19 +1,17 @@
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { isWSL, whichContainer } from '../gpus/index.ts';
 import { native, nativeFile, packageRoot } from '../native.ts';
 import { formatMode, isRoot, ownPackage, userName } from '../platform/index.ts';
 import type { Report } from './finding.ts';
-
-const REBUILD = 'Install gpu-owner again; in a clone, run `npm ci`.';
 
 /** Checks the files of gpu-owner itself, and who may run and change them. */
 export function checkInstallation(report: Report): void {
   const root = packageRoot;
   report.add(
     'version',
-    `gpu-owner ${ownPackage().version} in ${root}, Node.js ${process.versions.node} (${process.execPath}), ${process.platform} on ${process.arch}.`,
+    `gpu-owner ${ownPackage().version} in ${root}, Node.js ${process.versions.node} (${process.execPath}), ${process.platform} on ${process.arch}${surroundings()}.`,
   );
   const simulated = simulatedMachine();
   if (simulated !== null) {
@@ -23,24 +21,14 @@ export function checkInstallation(report: Report): void {
       'To check the real GPUs: `unset GPU_OWNER_SIMULATE`, and leave out `--simulate`.',
     );
   }
-  try {
-    native();
-  } catch (error) {
-    if (!(error instanceof GPUOwnerError)) throw error;
-    const { text, remedy } = sentences(error.message);
-    report.add('native-missing', text, remedy ?? REBUILD);
-    return;
-  }
+  native(); // the missing native part has an error of its own
   reportChangeable(report, [...partsOf(root), process.execPath]);
 }
 
-/** Splits an error's message into the problem (its first sentence) and the remedy (the others). */
-export function sentences(error: string): { text: string; remedy: string | null } {
-  const message = error.charAt(0).toUpperCase() + error.slice(1);
-  const end = message.search(/\. (?=[A-Z`])/);
-  return end < 0
-    ? { text: message, remedy: null }
-    : { text: message.slice(0, end + 1), remedy: message.slice(end + 2) };
+/** What isn't an ordinary machine, in words. */
+function surroundings(): string {
+  const container = whichContainer();
+  return `${container === null ? '' : `, in a container (${container})`}${isWSL() ? ', under WSL' : ''}`;
 }
 
 /** The files that a start of the command loads and runs. */

@@ -1,10 +1,10 @@
 import { describeFailure } from '../claims/index.ts';
-import { type GPU, hasPidNamespace, label } from '../gpus/index.ts';
-import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
-import { AFTER_CRASHES, fail, type RunCheck, skip } from './check.ts';
-import { areAllNew, CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims.ts';
-import { cudaProgram, lookAtOne, milliseconds, until } from './context.ts';
+import { hasPidNamespace, label } from '../gpus/index.ts';
+import { formatBytes, now, TIMEOUTS } from '../platform/index.ts';
+import { CLAIM_TIMEOUT_MS, Claims, checkRefusal } from './claims.ts';
+import { type Context, cudaProgram, lookAtOne, milliseconds, until } from './context.ts';
 import { isBackTo, newPids, SLACK_BYTES } from './cuda-program.ts';
+import { AFTER_CRASHES, fail, skip } from './finding.ts';
 import { checkReadings } from './readings.ts';
 import { runProgram, Subprocess } from './subprocess.ts';
 
@@ -20,7 +20,8 @@ const SPARE_BYTES = 512 * MiB;
 const SEE_KERNEL = 'See `dmesg | grep -i nvrm`, and run `gpu-owner doctor`.';
 
 /** A job that takes nearly all memory at once gets it, as its placeholder takes little and leaves. */
-export async function checkPlaceholderMemory(claims: Claims): Promise<string> {
+export async function checkPlaceholderMemory(context: Context): Promise<string> {
+  const claims = new Claims(context);
   const [gpu] = claims.gpus;
   if (gpu.computeMode?.startsWith('exclusive-'))
     skip('in an exclusive compute mode, claims have no placeholder');
@@ -64,152 +65,87 @@ export async function checkPlaceholderMemory(claims: Claims): Promise<string> {
   }
 }
 
-/** One claim gets all free GPUs, and its program has a context on each. */
-export async function checkAllGPUs(claims: Claims): Promise<string> {
-  const allowed = (await claims.allowed()).filter(
-    ({ instance, migEnabled }) => instance === null && !migEnabled,
-  );
-  if (allowed.length < 2) skip('needs two whole GPUs');
-  const free = allowed.filter(({ state }) => state === 'free');
-  if (free.length < 2) skip('fewer than two whole GPUs are free');
-  const before = claims.look(free);
-  const began = now();
-  const program = new Subprocess([
-    ...claims.words('run', ['--no-wait', '--placeholder=none', '--until-input-closes'], free),
-    '--',
-    ...cudaProgram(free),
-  ]);
-  try {
-    const line = await program.line(CLAIM_TIMEOUT_MS);
-    const took = now() - began;
-    const what = `A claim of all ${free.length} free GPUs`;
-    if (line === null) return await claims.explainRefusal(`${what} is refused`, undefined, free);
-    if (line !== 'ready') fail(`${what} is granted, but CUDA fails on them: ${line}.`, SEE_KERNEL);
-    const text = `${what} has a CUDA context on each after ${milliseconds(took)}`;
-    if (before.some(({ processes }) => processes === null)) return `${text}. The driver lists no processes.`;
-    if (!(await until(() => areAllNew(before, claims.look(free)), MAX_LISTING_MS))) {
-      const after = claims.look(free);
-      const without = after.filter((gpu) => newPids(before, gpu).length === 0);
-      fail(
-        `${text}, but the driver does not list it on GPU ${listWords(without.map(label))}.`,
-        'Programs that only ask the driver do not see who uses these GPUs, so use claims for all. In a container, try `--pid=host`.',
-      );
-    }
-    return `${text}, and the driver lists it on each.`;
-  } finally {
-    await program.stop();
-    const areBack = () => claims.look(free).every((gpu) => isBackTo(before, gpu));
-    await until(areBack, TIMEOUTS.forgetting);
-  }
-}
-
 /** The most that is filled: enough for what takes time by its size, and soon done. */
 const MAX_FILL_BYTES = 60 * GiB;
 const FILL_SHARE = 0.75;
 
-/** Makes the checks of a GPU on which a job computes, with its memory filled: readings, who else gets it, what kill -9 leaves. */
-export async function checkFullGPU(claims: Claims, runCheck: RunCheck): Promise<void> {
+const WITHOUT_JOB = 'no job has filled the memory (see full-gpu)';
+
+/** Starts a job that fills a GPU's memory and computes for the checks that follow: all of it is counted, and no other claim gets it. */
+export async function checkFullGPU(context: Context): Promise<string> {
+  const claims = new Claims(context);
   const [gpu] = claims.gpus;
   const look = () => lookAtOne(gpu);
   const before = look();
-  const job: { program: Subprocess | null; pid: number | null } = { program: null, pid: null };
-  let kernels: string | null = null;
-  try {
-    await runCheck('full-gpu', async () => {
-      const { totalBytes, usedBytes, freeBytes } = before.memory;
-      if (totalBytes === null || usedBytes === null || freeBytes === null)
-        skip('the driver does not tell how much memory is in use');
-      const bytes = Math.floor(
-        Math.min(MAX_FILL_BYTES, FILL_SHARE * totalBytes, freeBytes - 2 * SPARE_BYTES),
-      );
-      if (bytes < SPARE_BYTES) skip(`too little memory is free (${formatBytes(freeBytes)})`);
-      // The shell tells the PID that the program will have.
-      const words = ['sh', '-c', 'echo $$; exec "$@"', 'sh', ...cudaProgram([gpu], bytes, true)];
-      const options = ['--no-wait', '--placeholder=none', '--until-input-closes'];
-      const program = new Subprocess([...claims.words('run', options, [gpu]), '--', ...words]);
-      job.program = program;
-      const pid = await program.line(CLAIM_TIMEOUT_MS);
-      if (pid === null) return claims.explainRefusal('A claim is refused', undefined, [gpu]);
-      const began = now();
-      const line = await program.line(CLAIM_TIMEOUT_MS);
-      if (!line?.startsWith('ready'))
-        fail(`A job that takes ${formatBytes(bytes)} fails: ${line ?? 'no answer'}.`, SEE_KERNEL);
-      const tookMs = now() - began;
-      kernels = await program.line(CLAIM_TIMEOUT_MS);
-      job.pid = Number(pid);
-      return checkFilled(claims, { before, look, pid: job.pid, bytes, tookMs });
-    });
-    const whileItRuns = (pid: number | null) => pid ?? skip('no job has filled the memory (see full-gpu)');
-    await runCheck('full-load', () => {
-      const pid = whileItRuns(job.pid);
-      if (kernels !== 'computing') skip(`CUDA can't run a kernel: ${whyIdle(kernels)}`);
-      return checkReadings(claims, look, pid, 'A job that has filled the memory computes');
-    });
-    await runCheck('full-killed', () => {
-      const pid = whileItRuns(job.pid);
-      return checkFullKilled(claims, before, look, { pid, computes: kernels === 'computing' });
-    });
-  } finally {
-    await job.program?.stop();
-  }
-}
-
-interface Filled {
-  before: GPU;
-  look: () => GPU;
-  pid: number;
-  bytes: number;
-  tookMs: number;
-}
-
-async function checkFilled(claims: Claims, { before, look, pid, bytes, tookMs }: Filled): Promise<string> {
-  const text = `A job fills ${formatBytes(bytes)} of GPU ${label(before)} in ${milliseconds(tookMs)}`;
-  const rise = () => (look().memory.usedBytes ?? 0) - (before.memory.usedBytes ?? 0);
+  const { totalBytes, usedBytes, freeBytes } = before.memory;
+  if (totalBytes === null || usedBytes === null || freeBytes === null)
+    skip('the driver does not tell how much memory is in use');
+  const bytes = Math.floor(Math.min(MAX_FILL_BYTES, FILL_SHARE * totalBytes, freeBytes - 2 * SPARE_BYTES));
+  if (bytes < SPARE_BYTES) skip(`too little memory is free (${formatBytes(freeBytes)})`);
+  // The shell tells the PID that the program will have.
+  const words = ['sh', '-c', 'echo $$; exec "$@"', 'sh', ...cudaProgram([gpu], bytes, true)];
+  const options = ['--no-wait', '--placeholder=none', '--until-input-closes'];
+  const program = new Subprocess([...claims.words('run', options, [gpu]), '--', ...words]);
+  const pid = await program.line(CLAIM_TIMEOUT_MS);
+  if (pid === null) return claims.explainRefusal('A claim is refused', undefined, [gpu]);
+  const began = now();
+  const line = await program.line(CLAIM_TIMEOUT_MS);
+  if (!line?.startsWith('ready'))
+    fail(`A job that takes ${formatBytes(bytes)} fails: ${line ?? 'no answer'}.`, SEE_KERNEL);
+  const text = `A job fills ${formatBytes(bytes)} of GPU ${label(gpu)} in ${milliseconds(now() - began)}`;
+  const state = await program.line(CLAIM_TIMEOUT_MS);
+  context.running = { program, pid: Number(pid), before: [before], state };
+  const rise = () => (look().memory.usedBytes ?? 0) - usedBytes;
   if (!(await until(() => rise() >= bytes, MAX_LISTING_MS)))
     fail(`${text}, but the driver counts ${formatBytes(Math.max(0, rise()))} more in use than before.`);
-  const entry = look().processes?.find((process) => process.pid === pid);
+  const entry = look().processes?.find((process) => process.pid === Number(pid));
   const isOwn = entry !== undefined && !hasPidNamespace();
   if (isOwn && entry.usedBytes !== null && entry.usedBytes < bytes)
     fail(`${text}, but the driver lists ${formatBytes(entry.usedBytes)} as the memory of its process.`);
-  const [state] = await claims.states([before]);
-  if (state?.state !== 'leased') fail(`${text}, but \`gpu-owner status\` calls the GPU ${state?.state}.`);
-  return `${await checkRefusal(claims, before, `${text}; ${formatBytes(rise())} more are in use`)}.`;
+  const [status] = await claims.states([gpu]);
+  if (status?.state !== 'leased') fail(`${text}, but \`gpu-owner status\` calls the GPU ${status?.state}.`);
+  return `${await checkRefusal(claims, [gpu], `${text}; ${formatBytes(rise())} more are in use`)}.`;
 }
 
-/** Remains of a process with much memory are gone before the next claim gets its GPU. */
-async function checkFullKilled(
-  claims: Claims,
-  before: GPU,
-  look: () => GPU,
-  { pid, computes }: { pid: number; computes: boolean },
-): Promise<string> {
+/** While that job computes, readings tell it. */
+export async function checkFullLoad({ gpus: [gpu], running }: Context): Promise<string> {
+  if (running === null) skip(WITHOUT_JOB);
+  if (running.state !== 'computing') skip(`CUDA can't run a kernel: ${whyIdle(running.state)}`);
+  const text = 'A job that has filled the memory computes';
+  return checkReadings(gpu, () => lookAtOne(gpu), running.pid, text);
+}
+
+/** Remains of that job are gone before the next claim gets its GPU. */
+export async function checkFullKilled(context: Context): Promise<string> {
+  const { running } = context;
+  if (running === null) skip(WITHOUT_JOB);
+  const claims = new Claims(context);
+  const [gpu] = claims.gpus;
   const seconds = Math.ceil(TIMEOUTS.forgetting / 1_000);
   const began = now();
-  process.kill(pid, 'SIGKILL');
+  process.kill(running.pid, 'SIGKILL');
+  context.running = null;
   const next = runProgram(
-    [...claims.words('run', [`--wait=${seconds}s`, '--placeholder=none'], [before]), '--', 'true'],
+    [...claims.words('run', [`--wait=${seconds}s`, '--placeholder=none'], [gpu]), '--', 'true'],
     CLAIM_TIMEOUT_MS,
-  ).then((ended) => ({ ...ended, tookMs: now() - began, left: look() }));
+  ).then((ended) => ({ ...ended, tookMs: now() - began, left: lookAtOne(gpu) }));
   let listedMs: number | null = null;
   let memoryMs: number | null = null;
   await until(() => {
-    const after = look();
-    if (newPids([before], after).length === 0) listedMs ??= now() - began;
-    if (isBackTo([before], after)) memoryMs ??= now() - began;
+    const after = lookAtOne(gpu);
+    if (newPids(running.before, after).length === 0) listedMs ??= now() - began;
+    if (isBackTo(running.before, after)) memoryMs ??= now() - began;
     return listedMs !== null && memoryMs !== null;
   }, TIMEOUTS.forgetting);
   const { code, tookMs, left } = await next;
   const at = (time: number | null) =>
     time === null ? `not within ${milliseconds(TIMEOUTS.forgetting)}` : `after ${milliseconds(time)}`;
-  const text = `After kill -9 of a job that has filled the memory${computes ? ', and computes' : ''}, the driver stops listing it ${at(listedMs)}, and its memory is free ${at(memoryMs)}`;
-  if (code === 75) {
-    await claims.explainRefusal(`${text}; the next claim is refused for ${seconds} s`, AFTER_CRASHES, [
-      before,
-    ]);
-  }
+  const text = `After kill -9 of a job that has filled the memory${running.state === 'computing' ? ', and computes' : ''}, the driver stops listing it ${at(listedMs)}, and its memory is free ${at(memoryMs)}`;
+  if (code === 75)
+    await claims.explainRefusal(`${text}; the next claim is refused for ${seconds} s`, AFTER_CRASHES, [gpu]);
   if (code !== 0) fail(`${text}; the next command fails with exit code ${code}.`);
   const { maxUsedMemory, allowProcesses } = claims.options;
-  if (maxUsedMemory === undefined && !allowProcesses && !isBackTo([before], left))
+  if (maxUsedMemory === undefined && !allowProcesses && !isBackTo(running.before, left))
     fail(
       `${text}; the next claim gets the GPU while ${formatBytes(left.memory.usedBytes)} are still in use.`,
     );

@@ -1,10 +1,9 @@
 import { simulatedMachine } from '../config/index.ts';
-import type { GPU } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
-import { fail, skip } from './check.ts';
-import { CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims.ts';
-import { lookAtOne, until } from './context.ts';
+import { CLAIM_TIMEOUT_MS, Claims, checkRefusal } from './claims.ts';
+import { type Context, lookAtOne, until } from './context.ts';
 import { isBackTo } from './cuda-program.ts';
+import { fail, skip } from './finding.ts';
 import { checkReadings } from './readings.ts';
 import { runProgram, Subprocess } from './subprocess.ts';
 
@@ -17,17 +16,17 @@ import sys
 if sys.path[0] == "":
     del sys.path[0]`;
 
-const COUNT = `${SAFE_PATH}
+const FIND = `${SAFE_PATH}
 try:
     import torch
 except ImportError:
     raise SystemExit(${NO_PYTORCH})
-print(torch.__version__, torch.cuda.device_count())`;
+print(torch.__version__)`;
 
-/** Prints its PID, and whether a product is right; multiplies without a pause then. */
+/** Prints its PID and how many GPUs it sees, and whether a product is right; multiplies without a pause then. */
 const MULTIPLY = `${SAFE_PATH}
 import os, torch
-print(os.getpid(), torch.__version__, flush=True)
+print(os.getpid(), torch.cuda.device_count(), flush=True)
 a = torch.randn(4096, 4096, device="cuda")
 small = a[:64].double().cpu() @ a.double().cpu()
 print("right" if torch.allclose((a[:64] @ a).double().cpu(), small, atol=1) else "wrong", flush=True)
@@ -35,35 +34,24 @@ while True:
     a @ a
     torch.cuda.synchronize()`;
 
-/** The first Python in PATH that has PyTorch, and what it counts. */
-async function findPyTorch(): Promise<{ python: string; version: string; count: string }> {
+/** The first Python in PATH that has PyTorch. */
+async function findPyTorch(): Promise<{ python: string; version: string }> {
   let found = false;
   for (const python of ['python3', 'python']) {
-    const { code, stdout, stderr } = await runProgram([python, '-c', COUNT], 80_000);
+    const { code, stdout, stderr } = await runProgram([python, '-c', FIND], 80_000);
     if (code === 127) continue;
     found = true;
     if (code === NO_PYTORCH) continue;
-    const [version = '', count] = stdout.trim().split(' ');
-    if (code !== 0 || count === undefined)
+    if (code !== 0)
       fail(`PyTorch fails: ${stderr.trim().split('\n').at(-1) ?? ''}`, 'Repair its installation.');
-    return { python, version, count };
+    return { python, version: stdout.trim() };
   }
   return skip(found ? 'no Python in PATH has PyTorch' : 'no Python in PATH');
 }
 
-export async function checkPyTorch(gpus: readonly GPU[]): Promise<string> {
-  const { version, count } = await findPyTorch();
-  if (Number(count) !== gpus.length) {
-    fail(
-      `PyTorch ${version} counts ${count} GPUs where ${gpus.length} ${gpus.length === 1 ? 'is' : 'are'} claimed.`,
-      'A PyTorch for another CUDA version, or for processors only, counts none: see https://pytorch.org/get-started.',
-    );
-  }
-  return `PyTorch ${version} counts ${count}.`;
-}
-
-/** PyTorch computes under a claim: the product is right, readings tell the load, and a second claim is refused. */
-export async function checkPyTorchComputes(claims: Claims): Promise<string> {
+/** PyTorch computes under a claim: it sees one GPU, the product is right, readings tell the load, and a second claim is refused. */
+export async function checkPyTorch(context: Context): Promise<string> {
+  const claims = new Claims(context);
   const { python, version } = await findPyTorch();
   const [gpu] = claims.gpus;
   const look = () => lookAtOne(gpu);
@@ -76,6 +64,12 @@ export async function checkPyTorchComputes(claims: Claims): Promise<string> {
     const first = await program.line(CLAIM_TIMEOUT_MS);
     if (first === null && program.errors.includes('"code":"ERR_'))
       return await claims.explainRefusal('A claim is refused', undefined, [gpu]);
+    const [pid, count] = first?.split(' ') ?? [];
+    if (count !== undefined && count !== '1')
+      fail(
+        `PyTorch ${version} counts ${count} GPUs where 1 is claimed.`,
+        'A PyTorch for another CUDA version, or for processors only, counts none: see https://pytorch.org/get-started.',
+      );
     const product = first === null ? null : await program.line(CLAIM_TIMEOUT_MS);
     if (product === null) {
       if (simulatedMachine() !== null) skip(`PyTorch ${version} can't compute on a simulated driver`);
@@ -86,8 +80,8 @@ export async function checkPyTorchComputes(claims: Claims): Promise<string> {
     }
     if (product !== 'right')
       fail(`PyTorch ${version} multiplies wrongly on a claimed GPU.`, 'Test the GPU: `dcgmi diag -r 3`.');
-    const text = await checkRefusal(claims, gpu, `PyTorch ${version} multiplies rightly`);
-    return await checkReadings(claims, look, Number(first?.split(' ')[0]), text);
+    const text = await checkRefusal(claims, [gpu], `PyTorch ${version} multiplies rightly`);
+    return await checkReadings(gpu, look, Number(pid), text);
   } finally {
     await program.stop();
     await until(() => isBackTo([before], look()), TIMEOUTS.forgetting);

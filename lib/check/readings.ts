@@ -1,10 +1,8 @@
 import { type GPU, label } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
-import { fail, REPORT_IT, skip } from './check.ts';
-import type { Claims } from './claims.ts';
 import { milliseconds, until } from './context.ts';
-import { checkNvidiaSmi } from './cuda-program.ts';
-import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
+import { fail, REPORT_IT, skip } from './finding.ts';
+import { checkFields, compareProcesses, timeOfNvidiaSmi } from './nvidia-smi.ts';
 
 /** A kernel that never pauses keeps a GPU busier than this, in percent. */
 const MIN_UTILIZATION = 50;
@@ -16,13 +14,7 @@ const MIN_POWER = 1.1;
  *
  * @param what the finding so far, without a full stop
  */
-export async function checkReadings(
-  claims: Claims,
-  look: () => GPU,
-  pid: number,
-  what: string,
-): Promise<string> {
-  const [idle] = claims.gpus;
+export async function checkReadings(idle: GPU, look: () => GPU, pid: number, what: string): Promise<string> {
   const isComputing = (idle.utilizationPercent ?? 0) >= MIN_UTILIZATION / 2;
   if (isComputing) skip('other programs computed on the GPU before');
   const isBusy = ({ utilizationPercent: percent }: GPU) => percent === null || percent >= MIN_UTILIZATION;
@@ -47,7 +39,7 @@ export async function checkReadings(
   if (gpu.instance !== null) return `${text}.`;
   if ((await timeOfNvidiaSmi()) === null) return `${text}. There is no nvidia-smi to compare with.`;
   const fields = await checkFields([gpu]);
-  const processes = await checkNvidiaSmi(() => [look()], pid);
+  const processes = await compareProcesses(() => [look()], pid);
   return `${text}. ${fields} ${processes}`;
 }
 

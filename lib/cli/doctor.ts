@@ -1,4 +1,4 @@
-import { type Finding, type Level, Page, runCheck, runChecks, type Subject } from '../check/index.ts';
+import { diagnose, type Finding, type Level, makeDoctorChecks, Page } from '../check/index.ts';
 import { listWords, ownProgram } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './options.ts';
@@ -6,14 +6,11 @@ import { hasColour, isTerminal, pageWidth, print, say } from './output.ts';
 
 const EXIT_PROBLEMS = 1;
 
-const TITLES: Record<Subject, string> = {
+const TITLES: Record<string, string> = {
   installation: 'Installation',
-  driver: 'Driver',
-  gpus: 'GPUs',
+  configuration: 'Configuration',
   'lock-directory': 'Lock directory',
-  surroundings: 'Surroundings',
-  conventions: "Other tools' locks",
-  configuration: 'What may be claimed',
+  gpus: 'Driver and GPUs',
 };
 const COLOURS: Record<Level, string> = { ok: '32', note: '36', warning: '33', problem: '31' };
 const LEVELS: readonly Level[] = ['problem', 'warning', 'note'];
@@ -28,7 +25,7 @@ const GROUPS = [
         help: 'print an array of { id, level, subject, text, remedy }; level is ok, note, warning or problem',
       },
       ...SIMULATE,
-      part: { value: 'NAME', help: 'run one check; the doctor calls itself by it', isHidden: true },
+      part: { value: 'LIST', help: 'make some of the checks; the doctor calls itself by it', isHidden: true },
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -37,10 +34,10 @@ async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
   if (values.part !== undefined) {
-    await runCheck(values.part, print);
+    await makeDoctorChecks(values.part, print);
     process.exit(0); // whatever thread of the driver's is stuck
   }
-  const findings = await runChecks(ownProgram(), (doing) => {
+  const findings = await diagnose(ownProgram(), (doing) => {
     if (isTerminal(2)) say(`still ${doing} …`);
   });
   print(
@@ -55,12 +52,12 @@ async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
 /** Findings for people: by subject, each with its remedy, and a summary at the end. */
 export function doctorPage(findings: readonly Finding[], page: Page): string {
   const lines: string[] = [];
-  let subject: Subject | null = null;
+  let subject: string | null = null;
   for (const found of findings) {
     if (found.subject !== subject) {
       if (subject !== null) lines.push('');
       subject = found.subject;
-      lines.push(page.paint(TITLES[subject], '1'));
+      lines.push(page.paint(TITLES[subject] ?? subject, '1'));
     }
     lines.push(...entry(found, page));
   }
@@ -103,7 +100,7 @@ function shorten(text: string, width: number): string {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Checks everything that claims depend on: the installation, the driver, the GPUs, the lock directory, the environment (containers, private /tmp), other tools' locks, and the configuration. It reports what it finds and what to do about it. It takes nothing, writes nothing and disturbs no claim. It starts the driver as every claim does: as root, the driver's library creates missing device nodes in /dev.`,
+  about: `Checks everything that claims depend on: the installation, the configuration, the lock directory, the driver and the GPUs. It reports what it finds and what to do about it. It takes nothing, writes nothing and disturbs no claim. It starts the driver as every claim does: as root, the driver's library creates missing device nodes in /dev.`,
   groups: GROUPS,
   notes: `Exit code: 0 if there is no problem (there may be notes and warnings), 1 if there is one.`,
   run: doctor,

@@ -39,7 +39,7 @@ const GROUPS = [
         help: 'make some of the checks; the self-test calls itself by it',
         isHidden: true,
       },
-      only: { value: 'PART', help: 'make only the checks inside, or outside, of a claim', isHidden: true },
+      only: { value: 'LIST', help: 'make only these checks', isHidden: true },
       on: { value: 'LIST', help: 'the GPUs for these checks', isHidden: true },
     },
   },
@@ -55,15 +55,15 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
     claim: toArguments(values, (name) => Object.hasOwn(OFFERED, name)),
   };
   if (values.part !== undefined) {
-    const on = values.on?.split(',') ?? null;
-    await runPart(values.part, { ...common, claimOptions: claimOptions(values), on, write: print });
+    const { only, on } = values;
+    await runPart(values.part, { ...common, claimOptions: claimOptions(values), only, on, write: print });
     process.exit(0); // whatever thread of the driver's is stuck
   }
   const wait = waitOption(values, false);
   const page = new Page(pageWidth(), hasColour());
   const report = await runSelftest({
     ...common,
-    only: values.only ?? null,
+    only: values.only,
     count: values.gpus === undefined ? null : request.count,
     wait: wait === null ? ['--no-wait'] : [wait.maxWait === null ? '--wait' : `--wait=${wait.maxWait}`],
     timeoutMs,

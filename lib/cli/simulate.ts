@@ -161,7 +161,7 @@ const KEYS_OF_THE_MACHINE: Entries = [
   ],
   [
     'quirks=QUIRK,...|off',
-    'the driver differs from what `selftest` proves: serial, all-visible, uncounted-shutdown, frozen-energy, small-contexts',
+    'the driver differs from what `selftest` proves: serial, all-visible, small-contexts',
   ],
   ['count=on|off', 'count each call from 0; `show --json` prints the counts'],
 ];

@@ -15,7 +15,6 @@ export const KEEP_AWAKE =
 const START_ATTEMPTS = 10;
 
 let ready = false;
-let tried: readonly LibraryAttempt[] = [];
 
 /**
  * Opens NVML, once for the life of the process.
@@ -30,16 +29,8 @@ export function openDriver(): void {
     warnOnce(`the NVIDIA driver is still starting. ${KEEP_AWAKE}`);
     failed = native().driverOpen(driverLibraries().nvml);
   }
-  if (failed !== undefined) {
-    tried = failed.attempts;
-    throw failure(failed);
-  }
+  if (failed !== undefined) throw failure(failed);
   ready = true;
-}
-
-/** Where the library was not found, after ERR_NO_DRIVER. */
-export function triedLibraries(): readonly LibraryAttempt[] {
-  return tried;
 }
 
 function failure(result: DriverFailure): GPUOwnerError {
@@ -159,7 +150,7 @@ function noDriver(result: DriverFailure): string {
 }
 
 /** Whether there is no such library; otherwise there is one that can't be used. */
-export function isMissingLibrary({ error }: LibraryAttempt): boolean {
+function isMissingLibrary({ error }: LibraryAttempt): boolean {
   return error.includes('No such file or directory');
 }
 

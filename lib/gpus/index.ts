@@ -1,21 +1,16 @@
 export {
   hasPidNamespace,
   isWSL,
-  isWSLKernel,
   mountPointOf,
-  REAL_SIGNS,
-  type SystemSigns,
   whichContainer,
 } from './containers.ts';
-export { BEFORE_RESET, CUDA_HANGS, cudaCode, cudaFailed, explainCudaCode, resetOf } from './cuda-codes.ts';
+export { CUDA_HANGS, cudaCode, cudaFailed, explainCudaCode, resetOf } from './cuda-codes.ts';
 export {
   cudaVersion,
   interruptedError,
-  isMissingLibrary,
   KEEP_AWAKE,
   librarySetting,
   openDriver,
-  triedLibraries,
 } from './driver.ts';
 export { describeHidden, judge, MAX_UNEXPLAINED_BYTES } from './judge.ts';
 export { describeShare } from './lease-text.ts';

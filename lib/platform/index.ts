@@ -39,13 +39,11 @@ export { hostIn, isLocalHost, openHTTPServer } from './http-server.ts';
 export { idleText, idleTime } from './idle-text.ts';
 export {
   describeOwner,
-  type KernelLock,
   type LockOwner,
   lockedFiles,
   lockersOf,
   type OpenFile,
   ownersOf,
-  parseLocks,
   readLocks,
   searchLockedFiles,
 } from './kernel-locks.ts';

@@ -47,8 +47,6 @@ const DEFAULTS = {
   hold: 30_000,
   /** Until a host that has said that GPUs are free has granted them: a driver that hangs takes a while. */
   grant: 30_000,
-  /** For which the self-test compares the energy counter with the power. */
-  energy: 2_500,
   /** Between two notes in the ledger of usage that a lease lasts. */
   usage: 60_000,
 };

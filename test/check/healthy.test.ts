@@ -1,9 +1,10 @@
 // On a machine where all is well, nothing worse than "ok" is found: none of the findings that other tests provoke.
-import { chmodSync, mkdirSync, readdirSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { CATALOGUE } from '../../lib/check/finding.ts';
 import { diagnose, said } from '../support/doctor.ts';
-import { finished, Machine, output } from '../support/machine.ts';
+import { finished, Machine, output, root } from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -11,15 +12,28 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-test('before the first claim the doctor finds nothing and makes nothing', async () => {
+test('before the first claim the doctor tells what is healthy, and makes nothing', async () => {
   const diagnosis = await diagnose(machine);
   expect(diagnosis).toMatchObject({ code: 0, ids: [], stderr: '' });
+  const healthy = Object.keys(CATALOGUE).filter((id) => CATALOGUE[id as keyof typeof CATALOGUE] === 'ok');
+  const ids = diagnosis.findings.map(({ id }) => id);
+  expect(ids.filter((id) => healthy.includes(id))).toEqual(healthy);
+  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  expect(said(diagnosis, 'version')).toContain(
+    `gpu-owner ${version} in ${root}, Node.js ${process.versions.node} (${process.execPath})`,
+  );
+  expect(said(diagnosis, 'simulated')).toMatch(/machine '4'.*unset GPU_OWNER_SIMULATE/);
+  expect(said(diagnosis, 'configuration')).toMatch(/^No configuration file/);
   expect(said(diagnosis, 'lock-directory')).toMatch(/locks .*doesn't exist yet. The first claim makes it/);
-  expect(readdirSync(machine.directory)).not.toContain('no-configuration');
+  expect(said(diagnosis, 'driver')).toMatch(
+    /^NVIDIA driver \d+\.\d+\S*, CUDA \d+\.\d: \/.*\/simulator\/libnvidia-ml\.so\.1 and \/.*\/simulator\/libcuda\.so\.1\. /,
+  );
+  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 0 to 3: 4 × Simulated GPU\. All answer\./);
+  expect(said(diagnosis, 'cuda')).toMatch(/^CUDA starts on GPUs 0 to 3\./);
   expect(() => statSync(machine.lockDirectory)).toThrow(/ENOENT/);
 });
 
-test('while GPUs are leased the doctor says how many, and changes nothing', async () => {
+test('while GPUs are leased the doctor finds nothing either, and changes nothing', async () => {
   const holder = machine.startCommand(['hold', '-n', '3', '--placeholder', 'none']);
   const end = finished(holder);
   await output(holder, /visibleDevices/);
@@ -32,33 +46,11 @@ test('while GPUs are leased the doctor says how many, and changes nothing', asyn
   const before = files();
   const diagnosis = await diagnose(machine);
   expect(diagnosis).toMatchObject({ code: 0, ids: [], stderr: '' });
-  expect(said(diagnosis, 'leases')).toMatch(/^3 GPUs are leased/);
   expect(said(diagnosis, 'lock-directory')).toMatch(
     /the simulated machine's own.*mode 1777(, on \S+)?, .* free/,
   );
-  expect(said(diagnosis, 'locks')).toMatch(/Locks work/);
   expect(files()).toEqual(before);
   expect(await machine.states()).toEqual(['leased', 'leased', 'leased', 'free']);
   holder.stdin?.end();
   expect((await end).code).toBe(0);
-});
-
-test('with a lock directory that is named, the doctor finds nothing either', async () => {
-  const path = join(machine.directory, 'locks');
-  mkdirSync(path);
-  chmodSync(path, 0o1777);
-  const { code, ids } = await diagnose(machine, { env: { GPU_OWNER_LOCK_DIR: path } });
-  // In a container that is something to tell.
-  expect({ code, ids: ids.filter((id) => id !== 'lock-directory-in-container') }).toEqual({
-    code: 0,
-    ids: [],
-  });
-});
-
-test('the doctor tells what is healthy', async () => {
-  const { findings } = await diagnose(machine);
-  const ids = findings.map(({ id }) => id);
-  for (const id of ['version', 'driver', 'gpus', 'cuda-library', 'lock-directory', 'configuration']) {
-    expect(ids).toContain(id);
-  }
 });

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/check/finding.ts';
+import { CATALOGUE, type Finding, type FindingId, finding } from '../../lib/check/finding.ts';
 import { Page } from '../../lib/check/index.ts';
 import { doctorPage } from '../../lib/cli/doctor.ts';
 import { launcher, Machine, python } from '../support/machine.ts';
@@ -20,7 +20,7 @@ describe('gpu-owner doctor', () => {
       expect(Object.keys(found)).toEqual(['id', 'level', 'subject', 'text', 'remedy']);
       expect(Object.keys(CATALOGUE)).toContain(found.id);
       expect(['ok', 'note', 'warning', 'problem']).toContain(found.level);
-      expect(SUBJECTS).toContain(found.subject);
+      expect(['installation', 'configuration', 'lock-directory', 'gpus']).toContain(found.subject);
       expect(found.text).toMatch(/\S/);
       if (found.level === 'problem' || found.level === 'warning') expect(found.remedy).toMatch(/\S/);
     }
@@ -28,14 +28,14 @@ describe('gpu-owner doctor', () => {
 
   test('the exit code is 0 without problems, 1 with one, and 64 for wrong usage', async () => {
     expect((await machine.runCommand(['doctor'])).code).toBe(0);
-    machine.set('gpu=0', 'compute-mode=prohibited');
+    machine.set('gpu=0', 'memory-repair=pending');
     const warned = await machine.runCommand(['doctor']);
     expect(warned.code).toBe(0);
-    expect(warned.stdout).toMatch(/\n {2}warning {2}The compute mode of GPU 0 is prohibited/);
+    expect(warned.stdout).toMatch(/\n {2}warning {2}GPU 0 .*: spare memory takes the place/);
     machine.set('gpu=1', 'lost=on');
     const failed = await machine.runCommand(['doctor']);
     expect(failed.code).toBe(1);
-    expect(failed.stdout).toMatch(/\ngpu-lost|\n {2}gpu-lost: GPU 1: the GPU has fallen off the bus/);
+    expect(failed.stdout).toMatch(/\n {2}gpu-unusable: GPU 1: the GPU has fallen off the bus/);
     for (const args of [['--jsno'], ['now'], ['--part', 'nothing']]) {
       const { code, stdout, stderr } = await machine.runCommand(['doctor', ...args]);
       expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
@@ -66,9 +66,15 @@ describe('gpu-owner doctor', () => {
 describe('the page of the doctor', () => {
   const long = 'word '.repeat(40).trim();
   const findings = [
-    finding('version', 'gpu-owner 1.'),
-    finding('gpu-lost', `GPU 0 is lost: ${long}`, `Reboot, after \`dmesg | grep -i nvrm\`, ${long}`),
-    finding('leases', 'No GPU is leased.'),
+    finding('version', 'ok', 'installation', 'gpu-owner 1.'),
+    finding(
+      'gpu-unusable',
+      'problem',
+      'gpus',
+      `GPU 0 is lost: ${long}`,
+      `Reboot, after \`dmesg | grep -i nvrm\`, ${long}`,
+    ),
+    finding('cuda', 'ok', 'gpus', 'CUDA starts on GPU 1.'),
   ];
 
   test.each([50, 80, 100, 1_000])('the page fits %i columns', (width) => {
@@ -76,28 +82,30 @@ describe('the page of the doctor', () => {
     expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(Math.min(width, 110));
     expect(lines[0]).toBe('Installation');
     expect(lines[1]).toBe('  ok       gpu-owner 1.');
-    expect(lines).toContain('GPUs');
+    expect(lines).toContain('Driver and GPUs');
     // Aligned below the text, what to do below that, and the command in one piece.
     expect(lines.find((line) => line.includes('->'))).toMatch(/^ {11}-> Reboot/);
     expect(lines.some((line) => line.includes('`dmesg | grep -i nvrm`'))).toBe(true);
-    expect(lines.join('\n')).toContain('[gpu-lost]');
+    expect(lines.join('\n')).toContain('[gpu-unusable]');
     expect(lines[lines.length - 2]).toBe('1 problem. The problem in short:');
-    expect(lines[lines.length - 1]).toMatch(/^ {2}gpu-lost: GPU 0 is lost: word/);
+    expect(lines[lines.length - 1]).toMatch(/^ {2}gpu-unusable: GPU 0 is lost: word/);
   });
 
   test('the page ends with a summary', () => {
     const conclusion = (...ids: FindingId[]) =>
       doctorPage(
-        ids.map((id) => finding(id, 'It is so.')),
+        ids.map((id) => finding(id, CATALOGUE[id], 'gpus', 'It is so.')),
         new Page(80, false),
       )
         .split('\n\n')
         .pop();
-    expect(conclusion('gpus', 'leases')).toBe('All is well.');
-    expect(conclusion('gpus', 'mig')).toBe('No problem; 1 note.');
-    expect(conclusion('mig', 'hidden-use', 'mig-empty')).toBe('No problem; 2 warnings and 1 note.');
-    expect(conclusion('gpu-lost', 'no-gpus', 'mig')).toBe(
-      '2 problems and 1 note. The problems in short:\n  gpu-lost: It is so.\n  no-gpus: It is so.',
+    expect(conclusion('gpus', 'cuda')).toBe('All is well.');
+    expect(conclusion('gpus', 'persistence-off')).toBe('No problem; 1 note.');
+    expect(conclusion('persistence-off', 'rule-without-gpu', 'memory-repair-pending')).toBe(
+      'No problem; 2 warnings and 1 note.',
+    );
+    expect(conclusion('gpu-unusable', 'cuda-failed', 'persistence-off')).toBe(
+      '2 problems and 1 note. The problems in short:\n  gpu-unusable: It is so.\n  cuda-failed: It is so.',
     );
   });
 });

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { isWSL, isWSLKernel, mountPointOf, REAL_SIGNS } from '../../lib/gpus/containers.ts';
+import { isWSL, isWSLKernel, mountPointOf, REAL_SIGNS, whichContainer } from '../../lib/gpus/containers.ts';
 
 afterEach(() => vi.unstubAllEnvs());
 
@@ -30,6 +30,22 @@ describe('WSL', () => {
     expect(isWSL()).toBe(true);
     vi.stubEnv('GPU_OWNER_SIMULATE', '4');
     expect(isWSL()).toBe(false);
+  });
+});
+
+describe('whichContainer', () => {
+  it.each([
+    ['Docker', { '/.dockerenv': '' }, {}],
+    ['Podman', { '/run/.containerenv': '' }, {}],
+    ['Apptainer', {}, { APPTAINER_NAME: 'x.sif' }],
+    ['systemd-nspawn', {}, { container: 'systemd-nspawn' }],
+    ['Kubernetes', {}, { KUBERNETES_SERVICE_HOST: '10.0.0.1' }],
+    ['docker', { '/proc/self/cgroup': '12:pids:/docker/0123abc\n' }, {}],
+    ['kubepods', { '/proc/self/cgroup': '0::/kubepods.slice/kubepods-burstable.slice/x\n' }, {}],
+    [null, { '/proc/self/cgroup': '0::/system.slice/docker.service\n' }, {}],
+    [null, {}, {}],
+  ])('is %s with %j and %j', (name, files, env) => {
+    expect(whichContainer({ ...machine(files as Record<string, string>), env })).toBe(name);
   });
 });
 

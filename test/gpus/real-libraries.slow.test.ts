@@ -110,9 +110,7 @@ describe.each(Object.entries(SUITES))('the libraries of %s', (suite, version) =>
       const { status, stdout } = run([command, 'doctor', '--json']);
       expect(status).toBe(1);
       const findings = JSON.parse(stdout) as { id: string; level: string }[];
-      expect(findings.filter(({ level }) => level === 'problem').map(({ id }) => id)).toEqual([
-        'driver-failed',
-      ]);
+      expect(findings.filter(({ level }) => level === 'problem').map(({ id }) => id)).toEqual(['ERR_DRIVER']);
     });
   });
 });

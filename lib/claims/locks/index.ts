@@ -1,4 +1,4 @@
-export { AcquisitionLock, DECISION_EPOCHS, findUnexplainedDecision } from './acquisition-lock.ts';
+export { AcquisitionLock } from './acquisition-lock.ts';
 export { type ClaimCounts, claimCounts, countClaim } from './counts.ts';
 export {
   type Awaiting,
@@ -45,10 +45,9 @@ export {
   chooseLockDirectory,
   LOCK_DIRECTORY_MODE,
   LockDirectory,
-  mayBeSomebodysOwn,
   PREFERRED,
 } from './lock-directory.ts';
-export { namesCommand } from './lock-directory-errors.ts';
+export { cannotMake } from './lock-directory-errors.ts';
 export {
   findParentJob,
   type JobFile,

@@ -219,7 +219,7 @@ export class LockDirectory {
 /**
  * Whether a file may be a user's own that was linked into the directory, to be locked or written to: native/locks/ownership.h.
  */
-export function mayBeSomebodysOwn({ links, mode }: Pick<FileStatus, 'links' | 'mode'>): boolean {
+function mayBeSomebodysOwn({ links, mode }: Pick<FileStatus, 'links' | 'mode'>): boolean {
   return links > 1 && (mode & 0o666) !== 0o666;
 }
 

@@ -1,18 +1,10 @@
-import {
-  chmodSync,
-  chownSync,
-  copyFileSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  symlinkSync,
-} from 'node:fs';
+import { chmodSync, chownSync, copyFileSync, mkdirSync, readdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { sentences } from '../../lib/check/installation.ts';
+import { sentences } from '../../lib/check/finding.ts';
 import { binaries } from '../support/binaries.ts';
 import { because, type Diagnosis, diagnose, diagnosePart, said } from '../support/doctor.ts';
-import { Machine, NOBODY, root, whyNotNobody } from '../support/machine.ts';
+import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 
 const noOtherUser = whyNotNobody();
 
@@ -36,29 +28,13 @@ function with_(env: Record<string, string>): Promise<Diagnosis> {
   return diagnosePart(machine, 'installation', { env });
 }
 
-test('the doctor names versions and places', async () => {
-  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-  expect(said(await diagnose(machine), 'version')).toContain(
-    `gpu-owner ${version} in ${root}, Node.js ${process.versions.node} (${process.execPath})`,
-  );
-});
-
-test('a note says that the GPUs are simulated', async () => {
-  expect(said(await diagnose(machine), 'simulated')).toMatch(/machine '2'.*unset GPU_OWNER_SIMULATE/);
-  const { findings } = await diagnose(machine, { env: { GPU_OWNER_SIMULATE: undefined } });
-  expect(findings.map(({ id }) => id)).not.toContain('simulated');
-});
-
-test('a missing native part is told once, and the checks that need it are skipped', async () => {
+test('a missing native part is told once, as a claim tells it', async () => {
   const diagnosis = await diagnose(machine, { env: { GPU_OWNER_BUILD: join(machine.directory, 'nothing') } });
-  expect(diagnosis.code).toBe(1);
-  expect(diagnosis.ids.filter((id) => id !== 'check-skipped')).toEqual(['native-missing']);
-  expect(
-    diagnosis.findings.filter(({ id }) => id === 'check-skipped').map(({ subject }) => subject),
-  ).toContain('driver');
-  expect(said(diagnosis, 'native-missing')).toMatch(
-    /The native addon at .*can't be loaded.*Install gpu-owner again/,
-  );
+  expect(diagnosis.ids).toEqual(['ERR_UNSUPPORTED_PLATFORM']);
+  expect([diagnosis.code, said(diagnosis, 'ERR_UNSUPPORTED_PLATFORM')]).toEqual([
+    1,
+    expect.stringMatching(/The native addon at .*can't be loaded/),
+  ]);
 });
 
 describe('an installation that others can change', () => {
