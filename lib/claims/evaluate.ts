@@ -210,7 +210,7 @@ function explain(
   const holder: LeaseInfo = { ...leaseInfo(null), user, uid, pid, command: name, stranger: true };
   const reason = owner.isClaim
     ? `leased by ${describeOwner(owner)}, which couldn't write its record`
-    : `locked by ${describeOwner(owner)}, which is not a gpu-owner claim: see \`gpu-owner doctor\``;
+    : `locked by ${describeOwner(owner)}, which is not a gpu-owner claim: end it with \`kill ${owner.pid}\``;
   return {
     lease: lease?.nested === undefined ? holder : { ...lease, nested: holder },
     verdict: { ...verdict, reason },

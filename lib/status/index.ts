@@ -10,13 +10,6 @@ export {
   gpuJSON,
   observeGPUs,
 } from './discovery.ts';
-export {
-  findDamagedQueue,
-  findRecordedLocks,
-  findUnexplainedLocks,
-  LeaseFiles,
-  protectLeaseFiles,
-  type UnexplainedLock,
-} from './inspection.ts';
+export { LeaseFiles, protectLeaseFiles } from './inspection.ts';
 export { getQueue, type Observation, observe, type QueueOptions } from './queue-view.ts';
 export { observeTopology } from './topology.ts';

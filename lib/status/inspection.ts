@@ -1,84 +1,8 @@
 import { fstatSync } from 'node:fs';
-import {
-  FIRST_EPOCH,
-  findUnexplained,
-  findUnexplainedDecision,
-  isLocked,
-  LEASE,
-  type LockDirectory,
-  type LockOwners,
-  leaseInfo,
-  leaseName,
-  leaseNames,
-  MAX_EPOCHS,
-  readHolder,
-  WAIT_QUEUE_FILE,
-  WaitQueue,
-} from '../claims/index.ts';
+import { isLocked, LEASE, type LockDirectory, leaseName } from '../claims/index.ts';
 import type { GPU } from '../gpus/index.ts';
-import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { type LockOwner, ownersOf, pathIn, readLink } from '../platform/index.ts';
-
-/** Behind all bytes that claims lock in any file, but those of the wait queue. */
-const NOBODYS = FIRST_EPOCH + 2 * MAX_EPOCHS;
-
-/** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
-export type UnexplainedLock = LockOwners & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });
-
-/** Locks without a record of their holder, as with every claim for a moment. */
-export function findUnexplainedLocks(directory: LockDirectory): UnexplainedLock[] {
-  const found: UnexplainedLock[] = [];
-  for (const name of leaseNames(directory)) {
-    const uuid = name.replace(/\..*$/, '');
-    const lock = findUnexplained(directory, { uuid });
-    if (lock !== null) found.push({ ...lock, of: 'lease', uuid });
-  }
-  const decision = findUnexplainedDecision(directory);
-  if (decision !== null) found.push({ ...decision, of: 'decision' });
-  for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
-    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
-    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
-    found.push({ path, owners: ownersOf(descriptor, NOBODYS), of: 'queue' });
-  }
-  return found;
-}
-
-/** A lock whose record says whose it is. */
-interface RecordedLock {
-  of: 'lease' | 'queue';
-  path: string;
-  /** As the record says; any user may have written it. */
-  uid: number | null;
-  user: string;
-  pid: number | null;
-  /** The processes that have the lock, as far as this user can see. */
-  owners: readonly LockOwner[];
-}
-
-/** Leases and places in the wait queue. @param files as for `ownersOf` */
-export function* findRecordedLocks(
-  directory: LockDirectory,
-  files: Parameters<typeof ownersOf>[2],
-): Generator<RecordedLock> {
-  for (const name of leaseNames(directory)) {
-    for (const descriptor of directory.filesNamed(name)) {
-      const record = isLocked(descriptor) ? readHolder(descriptor) : null;
-      if (record === null) continue;
-      const path = readLink(`/proc/self/fd/${descriptor}`) ?? name;
-      yield { of: 'lease', path, ...leaseInfo(record), owners: ownersOf(descriptor, LEASE, files) };
-    }
-  }
-  const queue = WaitQueue.open(directory);
-  if (queue === null) return;
-  try {
-    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
-    for (const { slot, info } of queue.waiters(queue.order())) {
-      yield { of: 'queue', path, ...info, owners: ownersOf(queue.descriptor, slot, files) };
-    }
-  } finally {
-    queue.close();
-  }
-}
+import { native } from '../native.ts';
+import { type LockOwner, ownersOf } from '../platform/index.ts';
 
 /** Makes the lease files of GPUs root's, as whom this runs: no user can remove one, and claim what another user has leased. */
 export function protectLeaseFiles(directory: LockDirectory, uuids: readonly string[]): void {
@@ -156,12 +80,4 @@ export class LeaseFiles {
     for (const { descriptor } of [...this.#files.values()].flat()) native().fileClose(descriptor);
     this.#files.clear();
   }
-}
-
-/** The wait queue's file, if other programs have locked too much of it for a waiter to join. */
-export function findDamagedQueue(directory: LockDirectory): string | null {
-  const queue = WaitQueue.open(directory);
-  const isDamaged = queue?.isDamaged === true;
-  queue?.close();
-  return isDamaged ? pathIn(directory.path, WAIT_QUEUE_FILE) : null;
 }

@@ -13,7 +13,6 @@ import {
   warnOnce,
 } from '../../platform/index.ts';
 import type { ClaimSteps } from './effects.ts';
-import type { LockOwners } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
   decodeRecord,
@@ -77,7 +76,7 @@ export class AcquisitionLock {
             const path = pathIn(directory.path, NAME);
             const [owner] = ownersOf(descriptor, epoch);
             warnOnce(
-              `${owner ? describeOwner(owner) : 'a program'}, which is not a gpu-owner claim, has locked ${path}; this claim proceeds without that lock. See \`gpu-owner doctor\`.`,
+              `${owner ? describeOwner(owner) : 'a program'}, which is not a gpu-owner claim, has locked ${path}; this claim proceeds without that lock. As root, \`fuser -v ${path}\` shows it.`,
             );
             break;
           }
@@ -169,20 +168,9 @@ function warnOfHolder(path: string, descriptor: number, epoch: number, block: Bu
   const [owner] = ownersOf(descriptor, epoch);
   const [who, how] =
     owner === undefined
-      ? ['a program that is not visible here', ` As root, \`fuser -v ${path}\` shows it.`]
-      : [describeOwner(owner), ' See `gpu-owner doctor`.'];
+      ? ['a program that is not visible here', `As root, \`fuser -v ${path}\` shows it.`]
+      : [describeOwner(owner), `End it with \`kill ${owner.pid}\`.`];
   warn(
-    `${who}, which ${owner?.isClaim ? "hasn't written its record" : 'is not a gpu-owner claim'}, has locked ${path} for ${seconds} s; this claim proceeds without that lock.${how}`,
+    `${who}, which ${owner?.isClaim ? "hasn't written its record" : 'is not a gpu-owner claim'}, has locked ${path} for ${seconds} s; this claim proceeds without that lock. ${how}`,
   );
-}
-
-/** Finds a holder of the decision lock that wrote no record, as claims do. Takes nothing. */
-export function findUnexplainedDecision(directory: LockDirectory): LockOwners | null {
-  for (const descriptor of directory.filesNamed(NAME, [directory.path])) {
-    const epoch = readEpoch(descriptor);
-    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, epoch, 1) < 0) return null;
-    if (holderIn(descriptor, readBlock(descriptor, RECORD_SIZE)) !== null) return null;
-    return { path: pathIn(directory.path, NAME), owners: ownersOf(descriptor, epoch) };
-  }
-  return null;
 }

@@ -5,7 +5,7 @@ import { errno } from '../../native.ts';
 import { formatMode, isMissing, sanitize, statusOf, systemError, userName } from '../../platform/index.ts';
 
 /** A command that lists all names of a file: those of others show to root only. */
-export function namesCommand(path: string): string {
+function namesCommand(path: string): string {
   return `find ${mountPointOf(path)} -xdev -samefile ${path}`;
 }
 
@@ -71,7 +71,7 @@ export function cannotOpen(path: string, error: number): GPUOwnerError {
     case errno.EISDIR:
       if (stat?.kind === 'file') {
         problem = `has ${stat.links} names (hard links) and mode ${formatMode(stat)}${owner}: it may be a private file that somebody linked there`;
-        remedy = `As root, \`${namesCommand(path)}\` lists the names, and \`gpu-owner doctor\` says what to do.`;
+        remedy = `As root, \`${namesCommand(path)}\` lists the names. If it is a lock file, \`chmod 0666 ${path}\`; if not, remove it.`;
         break;
       }
       problem = `is not a regular file${owner}`;

@@ -91,7 +91,7 @@ export function changeTags<Result>(
 export function describeDamaged({ path }: LockDirectory): string {
   return (
     "the wait queue can't be used, so requests are served in no order: a program that is not gpu-owner has locked " +
-    `${pathIn(path, WAIT_QUEUE_FILE)}. As root, run \`gpu-owner doctor\`: it names the program.`
+    `${pathIn(path, WAIT_QUEUE_FILE)}. As root, \`fuser -v ${pathIn(path, WAIT_QUEUE_FILE)}\` shows it.`
   );
 }
 
