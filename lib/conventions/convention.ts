@@ -47,8 +47,6 @@ export interface Convention {
    * @param root see {@link machinePath}
    */
   directories(root?: string): string[];
-  /** The user to whom one of its directories belongs, where therefore no lock in it counts; null: it may belong to whom it does. */
-  untrustedOwnerAt(path: string): string | null;
   /**
    * Makes its directories where they are missing, with the modes that its own programs need: these may start while our lease
    * lasts. Directories of a user or a working directory are made only for a claim that asks for this convention by its name.

@@ -1,11 +1,6 @@
-import {
-  CONVENTIONS,
-  type ConventionChoice,
-  type ConventionName,
-  parseConventions,
-} from '../config/index.ts';
+import { CONVENTIONS, type ConventionChoice, type ConventionName } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
-import { isDirectory, listWords, statusOf, type Waiting } from '../platform/index.ts';
+import { isDirectory, type Waiting } from '../platform/index.ts';
 import {
   type Claimant,
   type Convention,
@@ -28,70 +23,13 @@ const ALL: Record<ConventionName, Convention> = {
   'pid-files': new PidFiles(),
 };
 
-/** A convention and whether it is used here, for `doctor`. */
-interface ConventionInUse {
-  name: ConventionName;
-  active: boolean;
-  /** Words: why it is used, or why not. */
-  why: string;
-  /** The tool's directories, whether or not they exist. */
-  paths: string[];
-  /** Words: which of them are symbolic links, and so don't count; null: none is. */
-  ignored: string | null;
-}
-
-/** Resolves a choice on this machine at present. @throws ERR_INVALID_ARGUMENT for unknown names */
-export function conventionsInUse(choice: 'auto' | readonly string[]): ConventionInUse[] {
-  const chosen = parseConventions(choice, 'conventions');
-  return CONVENTIONS.map((name) => {
-    const paths = ALL[name].directories();
-    const ignored = ignoredLinks(paths);
-    return { name, paths, ignored, ...whether(name, paths, chosen, ignored) };
-  });
-}
-
-/** As {@link conventionsInUse}, the active ones alone. */
+/** The conventions that are used on this machine at present. */
 function activeOnes(choice: ConventionChoice): Convention[] {
   if (choice !== 'auto') return choice.map((name) => ALL[name]);
   const root = interopRoot();
   return CONVENTIONS.map((name) => ALL[name]).filter(
     (convention) => convention.name === 'safe-gpu' || convention.directories(root).some(isDirectory),
   );
-}
-
-/** As {@link ConventionInUse.ignored}. */
-function ignoredLinks(paths: string[]): string | null {
-  const links = paths.filter((path) => statusOf(path)?.kind === 'link');
-  if (links.length === 0) return null;
-  const what = links.length === 1 ? "is a symbolic link, which isn't" : "are symbolic links, which aren't";
-  return `${listWords(links)} ${what} followed`;
-}
-
-function whether(
-  name: ConventionName,
-  paths: string[],
-  chosen: ConventionChoice,
-  ignored: string | null,
-): { active: boolean; why: string } {
-  if (chosen !== 'auto') {
-    const active = chosen.includes(name);
-    return { active, why: active ? 'it was asked for' : 'it was not asked for' };
-  }
-  if (name === 'safe-gpu') return { active: true, why: 'it is always honoured' };
-  const there = paths.filter(isDirectory);
-  const existing = there.filter((path) => ALL[name].untrustedOwnerAt(path) === null);
-  if (existing.length === 0 && there.length > 0) {
-    return {
-      active: false,
-      why: listWords(there.map((path) => `${path} belongs to ${ALL[name].untrustedOwnerAt(path)}`)),
-    };
-  }
-  return existing.length > 0
-    ? { active: true, why: `${listWords(existing)} ${existing.length === 1 ? 'exists' : 'exist'}` }
-    : {
-        active: false,
-        why: ignored ?? `${paths.length === 1 ? "its directory doesn't" : "its directories don't"} exist`,
-      };
 }
 
 /** Shows users of all chosen conventions that GPUs are ours. */

@@ -49,11 +49,6 @@ export class GPULock implements Convention {
     for (const directory of this.directories()) ensureDirectory(directory, 0o777);
   }
 
-  // The first program makes the directory, so any user may own it.
-  untrustedOwnerAt(): null {
-    return null;
-  }
-
   // biome-ignore lint/correctness/useYield: nothing is waited for
   *enter(): Waiting<DecisionGuard | null> {
     return null;

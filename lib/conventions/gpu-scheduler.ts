@@ -23,7 +23,7 @@ import {
   removeMark,
 } from './convention.ts';
 import { flockHolders, holderInfo, nameInLocks } from './foreign-files.ts';
-import { cudaOrdinals, ensureDirectory, foreignOwnerAt, machinePath, openOwn } from './paths.ts';
+import { cudaOrdinals, ensureDirectory, machinePath, openOwn } from './paths.ts';
 
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
 const NAME = /^gpu_\d+\.lock$/;
@@ -60,10 +60,6 @@ export class GPUScheduler implements Convention {
     ensureDirectory(machinePath(SHARED_DIRECTORY), 0o777);
     const own = byName ? homeDirectory() : null;
     if (own !== null) ensureDirectory(machinePath(pathIn(own, '.gpu_locks')), 0o755);
-  }
-
-  untrustedOwnerAt(path: string): string | null {
-    return path === machinePath(SHARED_DIRECTORY) ? null : foreignOwnerAt(path);
   }
 
   // biome-ignore lint/correctness/useYield: nothing is waited for

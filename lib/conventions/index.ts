@@ -8,5 +8,5 @@ export {
   type Mark,
   removeMark,
 } from './convention.ts';
-export { Conventions, conventionsInUse } from './conventions.ts';
+export { Conventions } from './conventions.ts';
 export { awaitWriters } from './gpu-lock-writers.ts';

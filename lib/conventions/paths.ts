@@ -49,12 +49,6 @@ function foreignOwner({ status: { uid } }: Directory): string | null {
   return uid === process.geteuid?.() || isRoot(uid) ? null : userName(uid);
 }
 
-/** As {@link foreignOwner}, of what is at a path. */
-export function foreignOwnerAt(path: string): string | null {
-  const directory = Directory.at(path);
-  return directory === null ? null : foreignOwner(directory);
-}
-
 /** Opens a directory of one user, in a place that others may change; null: there is none that counts. */
 export function openOwn(path: string): Directory | null {
   const directory = Directory.at(path);

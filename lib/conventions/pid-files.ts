@@ -32,14 +32,7 @@ import {
   readForeign,
   removeStale,
 } from './foreign-files.ts';
-import {
-  cudaOrdinals,
-  ensureDirectory,
-  foreignOwnerAt,
-  machinePath,
-  openOwn,
-  workingDirectory,
-} from './paths.ts';
+import { cudaOrdinals, ensureDirectory, machinePath, openOwn, workingDirectory } from './paths.ts';
 
 const DIRECTORY = '.gpu_locks';
 
@@ -60,10 +53,6 @@ export class PidFiles implements Convention {
 
   prepare(_all: readonly GPU[], byName: boolean): void {
     if (byName) for (const path of this.directories()) ensureDirectory(path, 0o755);
-  }
-
-  untrustedOwnerAt(path: string): string | null {
-    return foreignOwnerAt(path);
   }
 
   // biome-ignore lint/correctness/useYield: nothing is waited for

@@ -45,11 +45,6 @@ export class SafeGPU implements Convention {
     ensureDirectory(machinePath(DIRECTORY), 0o777);
   }
 
-  // The first program makes the directory, so any user may own it.
-  untrustedOwnerAt(): null {
-    return null;
-  }
-
   *enter(claimant: Claimant): Waiting<DecisionGuard | null> {
     const root = interopRoot();
     const own = ensureDirectory(machinePath(DIRECTORY, root), 0o777);

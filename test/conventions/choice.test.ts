@@ -3,12 +3,10 @@ import { existsSync, mkdirSync, renameSync, statSync, symlinkSync, writeFileSync
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
-import { conventionsInUse } from '../../lib/conventions/conventions.ts';
 import { listWords } from '../../lib/platform/index.ts';
 import { Machine } from '../support/machine.ts';
 import {
   directoryOf,
-  fileOf,
   here,
   holdAs,
   NAMES,
@@ -172,38 +170,11 @@ test('GPU_OWNER_CONVENTIONS_ROOT names another root', async () => {
   expect(await counts([], { GPU_OWNER_CONVENTIONS_ROOT: root })).toBe(true);
 });
 
-function inUse(
-  choice: 'auto' | string[],
-): Record<string, [active: boolean, why: string, ignored: string | null]> {
-  process.env.GPU_OWNER_SIMULATE = '1';
-  process.env.GPU_OWNER_SIMULATE_DIR = join(machine.directory, 'machines');
-  return Object.fromEntries(
-    conventionsInUse(choice).map(({ name, active, why, ignored }) => [name, [active, why, ignored]]),
-  );
-}
-
-test('conventionsInUse says that a directory is a symbolic link, which is not followed', () => {
+test('a directory that is a symbolic link doesn’t count', async () => {
+  await holdAs(machine, 'gpu_lock');
+  expect(await counts()).toBe(true);
   const directory = directoryOf(machine, 'gpu_lock');
   renameSync(directory, `${directory}.real`);
   symlinkSync(`${directory}.real`, directory);
-  const link = `${directory} is a symbolic link, which isn't followed`;
-  expect(inUse('auto').gpu_lock).toEqual([false, link, link]);
-  mkdirSync(`${directory}s`, { recursive: true });
-  expect(inUse('auto').gpu_lock).toEqual([true, `${directory}s exists`, link]);
-  expect(inUse(['gpu_lock']).gpu_lock).toEqual([true, 'it was asked for', link]);
-});
-
-test('conventionsInUse tells which conventions are used, and why', () => {
-  const directory = directoryOf(machine, 'gpu_lock');
-  expect(inUse('auto')).toEqual({
-    'safe-gpu': [true, 'it is always honoured', null],
-    gpu_lock: [true, `${directory} exists`, null],
-    'gpu-scheduler': [false, "its directories don't exist", null],
-    'pid-files': [false, "its directory doesn't exist", null],
-  });
-  expect(conventionsInUse('auto')[1]?.paths).toEqual([directory, `${directory}s`]);
-  expect(conventionsInUse([]).some(({ active }) => active)).toBe(false);
-  expect(conventionsInUse(['pid-files']).filter(({ active }) => active)).toHaveLength(1);
-  expect(() => conventionsInUse(['x'])).toThrow("'x' is not valid");
-  expect(fileOf(machine, 'gpu_lock')).toContain(directory);
+  expect(await counts()).toBe(false);
 });

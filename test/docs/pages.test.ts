@@ -7,7 +7,10 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
-import { conventionsInUse } from '../../lib/conventions/conventions.ts';
+import { GPULock } from '../../lib/conventions/gpu-lock.ts';
+import { GPUScheduler } from '../../lib/conventions/gpu-scheduler.ts';
+import { PidFiles } from '../../lib/conventions/pid-files.ts';
+import { SafeGPU } from '../../lib/conventions/safe-gpu.ts';
 import { because } from '../support/doctor.ts';
 import {
   finished,
@@ -71,7 +74,8 @@ test('every convention has its row in conventions.md', () => {
 test('conventions.md names each directory of a convention', () => {
   const elsewhere = '/elsewhere';
   vi.stubEnv('GPU_OWNER_CONVENTIONS_ROOT', elsewhere);
-  const paths = conventionsInUse('auto').flatMap((each) => each.paths);
+  const all = [new SafeGPU(), new GPULock(), new GPUScheduler(), new PidFiles()];
+  const paths = all.flatMap((convention) => convention.directories());
   vi.unstubAllEnvs();
   const names = paths.map((path) =>
     path.slice(elsewhere.length).replace(`${process.cwd()}/`, '').replace(homedir(), '~'),
