@@ -110,16 +110,6 @@ interface Native {
   driverReadProcessUse(on: boolean): void;
   /** In mJ; NaN: the driver doesn't tell. */
   driverEnergy(uuid: string): number;
-  /** In microseconds per snapshot; blocks. */
-  driverSnapshotTimes(
-    uuids: readonly string[],
-    milliseconds: number,
-  ): { code: number; alone: number[]; together: number };
-  driverUseBeside(
-    path: string,
-    uuid: string,
-    rounds: number,
-  ): { other: number; ours: number; sameMemory: boolean };
 
   cudaState(path: string): 'not-loaded' | 'loaded' | 'initialized';
   cudaLibrary(path: string): LoadedLibrary;

@@ -52,7 +52,6 @@ uint32_t clock_of(const Machine& machine, uint32_t gpu, Clock clock) {
 
 void note_power(const Machine& machine, uint32_t gpu) {
   GpuState& state = machine.gpus[gpu];
-  if (has_quirk(machine, kFrozenEnergy)) return;
   const auto now = static_cast<uint64_t>(gpu_owner::process::monotonic_milliseconds());
   uint64_t since = state.energy_since_ms.load(std::memory_order_relaxed);
   // The winner adds the energy used since; the counter only grows, also for readers meanwhile. The state outlives a

@@ -31,9 +31,8 @@ constexpr uint32_t kXids = 8;
 static_assert(kCalls <= kCallSpace, "room for every call");
 
 // Ways in which a driver may differ from what programs rely on, by their names in the tool.
-enum Quirk : uint32_t { kSerial = 1, kUncountedShutdown = 2, kAllVisible = 4, kFrozenEnergy = 8, kSmallContexts = 16 };
-constexpr const char* kQuirkNames[] = {"serial", "uncounted-shutdown", "all-visible", "frozen-energy",
-                                       "small-contexts"};
+enum Quirk : uint32_t { kSerial = 1, kAllVisible = 2, kSmallContexts = 4 };
+constexpr const char* kQuirkNames[] = {"serial", "all-visible", "small-contexts"};
 
 // The repair of faulty memory: spare memory takes its place at the next reset, or there is none.
 enum Repair : uint32_t { kNoRepair = 0, kRepairPending = 1, kRepairFailed = 2 };

@@ -130,7 +130,7 @@ NVML_EXPORT nvmlShutdown() {
   pthread_mutex_lock(&g_mutex);
   if (g_references == 0)
     result = NVML_ERROR_UNINITIALIZED;
-  else if (--g_references == 0 || has_quirk(*g_last, kUncountedShutdown))
+  else if (--g_references == 0)
     g_machine.store(nullptr, std::memory_order_release);
   pthread_mutex_unlock(&g_mutex);
   return result;

@@ -9,7 +9,6 @@
 #include "bindings/bindings.h"
 #include "locks/held.h"
 #include "nvml/driver.h"
-#include "nvml/probe.h"
 #include "process/fair_mutex.h"
 #include "process/interrupt.h"
 #include "process/thread.h"
@@ -476,34 +475,6 @@ Napi::Value energy(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), known ? static_cast<double>(value) : NAN);
 }
 
-// driverSnapshotTimes(uuids, milliseconds) -> { code, alone, together }: microseconds of a snapshot of each GPU. Blocks
-// for so long per GPU, and once more.
-Napi::Value snapshot_times(const Napi::CallbackInfo& info) {
-  const Napi::Env env = info.Env();
-  const auto times = nvml::measure_snapshots(Driver::instance().library(), texts(info[0]), integer(info[1]));
-  const auto array = [env](const std::vector<double>& values) {
-    auto result = Napi::Array::New(env, values.size());
-    for (uint32_t i = 0; i < values.size(); i++) result.Set(i, values[i]);
-    return result;
-  };
-  auto result = Napi::Object::New(env);
-  result.Set("code", static_cast<int>(times.code));
-  result.Set("alone", array(times.alone));
-  result.Set("together", times.together);
-  return result;
-}
-
-// driverUseBeside(path, uuid, rounds) -> { other, ours, sameMemory }: NVML's codes for a second user and for this one.
-// Blocks.
-Napi::Value use_beside(const Napi::CallbackInfo& info) {
-  const auto used = nvml::use_beside(Driver::instance().library(), text(info[0]), text(info[1]), integer(info[2]));
-  auto result = Napi::Object::New(info.Env());
-  result.Set("other", static_cast<int>(used.other));
-  result.Set("ours", static_cast<int>(used.ours));
-  result.Set("sameMemory", used.same_memory);
-  return result;
-}
-
 // driverCodeText(code) -> words for a return code of NVML
 Napi::Value code_text(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), nvml::code_text(integer(info[0])));
@@ -523,8 +494,6 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverReadEnergy", Napi::Function::New<read_energy>(env));
   exports.Set("driverReadProcessUse", Napi::Function::New<read_process_use>(env));
   exports.Set("driverEnergy", Napi::Function::New<energy>(env));
-  exports.Set("driverSnapshotTimes", Napi::Function::New<snapshot_times>(env));
-  exports.Set("driverUseBeside", Napi::Function::New<use_beside>(env));
   exports.Set("driverCodeText", Napi::Function::New<code_text>(env));
 }
 
