@@ -122,7 +122,7 @@ interface Native {
   lockProbe(...lock: LockArguments): number;
   lockHolder(...lock: LockArguments): number;
   lockAbandonAll(): void;
-  /** @returns the lowest of the bytes that the descriptor has locked now, or -errno; -EAGAIN: there aren't so many */
+  /** @returns the lowest of the bytes that the descriptor has locked now, or -errno; -EAGAIN: too few are free */
   unitsTake(descriptor: number, start: number, length: number, wanted: number): number;
   /** Start and length of each lock of others in the range; null: more than shares make. */
   unitsTaken(descriptor: number, start: number, length: number): number[] | null;

@@ -18,7 +18,7 @@ import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { print, say } from './output.ts';
 
-/** A booking may begin so long ago: it takes time to type. */
+/** A booking may begin this long ago: typing takes time. */
 const LATE_MS = 60_000;
 /** A longer booking may be a mistake in the unit. In ms. */
 const LONG_MS = 30 * 86_400_000;

@@ -14,7 +14,7 @@ import { addressOf } from './job-address.ts';
 import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
-/** A reader on another machine is told so often that the connection is there, in ms. */
+/** Interval of signs of life to a reader on another machine, in ms. */
 const HEARTBEAT_MS = 3_000;
 
 const GROUPS = [

@@ -344,7 +344,7 @@ async function choose(
   }
   if (refusals === null) return Number(process.exitCode ?? 0);
   for (const { host, error } of refusals) say(`${host}: ${error.message}`);
-  // A user who is told that no GPU is free tries again, and the command would run twice.
+  // If the error says that no GPU is free, the user tries again, and the command would run twice.
   const uncertain = refusals.filter(({ isCertain }) => !isCertain);
   const decisive = uncertain.length > 0 ? uncertain : refusals;
   return exitCodeOf(

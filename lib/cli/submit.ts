@@ -106,7 +106,7 @@ async function runJob(
   const { settings, limit, exitCodes } = request;
   try {
     await prepareJob(job);
-    // A job that starts anew has waited before: the limit of that wait doesn't count again.
+    // A job that restarts has waited before: the limit of that wait doesn't count again.
     const wait = waitLimits(job.isRestarted ? {} : values, true);
     const claim = await job.claim(settings, wait, limit).finally(() => wait?.end());
     becomeKeeper(claim, {

@@ -53,7 +53,7 @@ export function readTopology(): Topology | null {
   return uuids.length === found.places.length ? { uuids, ...found } : null;
 }
 
-/** Whether the numbers are those of so many GPUs; they may be another user's. */
+/** Whether the numbers fit the count of GPUs; another user may have written them. */
 export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<Topology, 'uuids'>): boolean {
   return (
     places.length === uuids.length &&

@@ -144,7 +144,7 @@ export function textBlock(text: string, length: number): Buffer {
 
 /**
  * Reads a block of a file that others may have damaged, and on which nothing depends: what can't be read counts as empty, with a warning.
- * @returns at most so many bytes
+ * @returns at most this many bytes
  */
 export function readBlock(descriptor: number, length: number, position = 0): Buffer {
   const block = Buffer.allocUnsafe(length);

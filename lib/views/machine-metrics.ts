@@ -29,7 +29,7 @@ interface Reading {
 /** Labels, and a value; null: unknown. */
 type Value = readonly [labels: Record<string, string>, value: number | null | undefined];
 
-/** Clocks are set, and records name the time of another clock: so much before the boot is still believed. */
+/** Clocks are set, and records have times of another clock: times this long before the boot still count. */
 const CLOCK_TOLERANCE_MS = 86_400_000;
 const MAX_TIME_LIMIT_MS = 3_660 * 86_400_000;
 const MAX_NAME_LENGTH = 64;

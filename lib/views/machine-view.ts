@@ -53,7 +53,7 @@ export type SortKey = (typeof SORT_KEYS)[number];
 /** So many requests of a queue are read: a screen has no room for more. */
 const MAX_QUEUE_ENTRIES = 200;
 const MINUTE_MS = 60_000;
-/** A look takes microseconds as a rule. Then people are told that the driver doesn't answer. */
+/** A snapshot usually takes microseconds. After this time, viewers learn that the driver doesn't answer. */
 const LATE_MS = 2_000;
 const JOBS_INTERVAL_MS = 2_000;
 /** At most this share of a processor goes into listing jobs, unless they would be old then. */

@@ -75,7 +75,7 @@ function drive<Result>(claim: ClaimSteps<Result>, perform: (effect: Effect) => u
 /**
  * Runs it without blocking the event loop. The signal ends every wait with ERR_ABORTED.
  * @param blocksToLook looks at the driver on this thread: quicker by 3 ms in a process that does nothing else, as a thread's
- *   answer is told by libuv
+ *   answer comes by libuv
  */
 export async function runAsync<Result>(
   claim: ClaimSteps<Result, Effect | Awaiting>,

@@ -39,7 +39,7 @@ export interface ShareDemand extends ShareParts {
  * A lease of one GPU or of a share of it, held by this process until it is released or the process ends, however that comes about.
  *
  * That of a MIG instance holds, besides its own file, a part of its GPU's: a read lock on the byte that is the GPU's lease. So
- * the GPU as a whole and its instances exclude each other, whatever MIG is switched to meanwhile; its instances don't. Inside
+ * the GPU as a whole and its instances exclude each other, even if MIG is switched meanwhile; its instances don't. Inside
  * a job there is nothing to exclude: the job has the part already. A share holds such a part, too, and in that file its units.
  */
 export class Lease {

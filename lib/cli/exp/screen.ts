@@ -63,7 +63,7 @@ function liveScreen(): Screen {
   terminal.on('error', () => {});
   let view: (() => RunView) | null = null;
   let drawn: string | null = null;
-  /** Moves to the first line that was drawn. Terminals break lines anew that are too long by now. */
+  /** Moves to the first line that was drawn. Terminals rewrap lines that are too long by now. */
   const back = () => {
     if (!drawn) return '';
     const lines = stripVTControlCharacters(drawn).split('\n');

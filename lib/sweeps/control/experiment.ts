@@ -144,7 +144,7 @@ export async function joinExperiment(
 }
 
 /**
- * Waits for a queue with tasks, and opens it anew for each look: the list that comes may be another project's, and is refused then.
+ * Waits for a queue with tasks, and opens it again for each look: the list that comes may be another project's, and is refused then.
  * @returns one without tasks if they don't come in time; null: there is no queue, or the signal came first
  */
 async function queueWithTasks(

@@ -74,7 +74,7 @@ function countClaimable(gpus: readonly GPUStatus[]): number {
  * @param settings for the claim of each worker
  * @param gpus the value of --gpus: a number, or `all`; null: nothing was said
  * @param byDefault how many workers if nothing is said; null: it must be said
- * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
+ * @throws ERR_INVALID_ARGUMENT; also if the machine can never have enough GPUs
  */
 async function countWorkers(
   { request }: Settings,

@@ -10,7 +10,7 @@ import { leaveToOwner } from './experiment.ts';
 import { ShutdownSignals } from './shutdown-signals.ts';
 import { settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
-/** How often the manager is told what the workers do. */
+/** Interval of the workers' reports to the manager. */
 const LINES_MS = 1_000;
 /** Events that the manager knows itself. */
 const KNOWN: readonly WorkerEvent['type'][] = ['assigned', 'completed', 'failed', 'given-back', 'revoked'];

@@ -62,7 +62,7 @@ class Reader {
   readonly #readScalar: ReadScalar;
   readonly #yaml = loadYAML();
   readonly #lines = new this.#yaml.LineCounter();
-  /** null: still being read. A name can be given anew; references mean the last one before them. */
+  /** null: still being read. A name can be redefined; references mean the last definition before them. */
   readonly #anchors = new Map<string, Node | null>();
 
   constructor(text: string, path: string, readScalar: ReadScalar) {

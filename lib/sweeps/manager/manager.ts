@@ -393,7 +393,7 @@ export class Manager {
     return false;
   }
 
-  /** @returns whether the tables are current, if this process writes them; false also if the queue can't be used, which is told */
+  /** @returns whether the tables are current, if this process writes them; false also if the queue can't be used, which is reported */
   async #round(): Promise<boolean> {
     try {
       await this.begin();

@@ -14,7 +14,7 @@ export interface ConnectionOptions {
   maxBytes: number;
   /** How long a request may take to arrive, in ms, and again how long the client may take to receive the answer. */
   timeoutMs: number;
-  /** @returns whether there is room for so many more bytes of requests, of all connections together */
+  /** @returns whether there is room for these bytes of requests, of all connections together */
   reserve: (bytes: number) => boolean;
   release: (bytes: number) => void;
   /** Never rejects. */

@@ -13,7 +13,7 @@ const CHANGED_MS = 5_000;
 
 /** Tasks that one host may have at a time: each takes a descriptor of this process. */
 const MAX_TASKS = 256;
-/** Messages of a host in so many ms: more would leave no time for other hosts. */
+/** Upper bound on a host's messages per period: more would leave no time for other hosts. */
 const MAX_MESSAGES = 20_000;
 const WINDOW_MS = 10_000;
 
@@ -159,7 +159,7 @@ export class WorkerSession {
     }
   }
 
-  /** How often the queue is told that the attempts live, in ms. */
+  /** Interval of the attempts' heartbeats to the queue, in ms. */
   get #period(): number {
     return this.#options.begin.silence / 6;
   }

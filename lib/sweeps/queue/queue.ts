@@ -240,9 +240,9 @@ export interface Queue {
 
   /**
    * Gives out the next task, and counts a start; null: none can be had at the moment. Lost attempts are ended first.
-   * @param lifetime for workers without a heartbeat: after so many ms the task may be given out again. Undefined: it is the attempt's while
+   * @param lifetime for workers without a heartbeat: ms after which the task may be given out again. Undefined: it is the attempt's while
    *   this process or any process with the descriptors lives.
-   * @param outlives for commands on other machines, for which this process answers: for so many ms after the death of this process the task
+   * @param outlives for commands on other machines, for which this process answers: the ms after the death of this process in which the task
    *   isn't given out. Only queues that aren't on a server have this, see `prolong`.
    */
   take(worker: WorkerInfo, options?: { lifetime?: number; outlives?: number }): Promise<Attempt | null>;

@@ -23,7 +23,7 @@ import {
   type TaskRow,
 } from './queue.ts';
 
-// A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. A damaged record is read as
+// A queue's records may be damaged: a disk fails, people edit databases, many programs write to a Redis. A damaged record is read as
 // something harmless that says what is wrong with it. One damaged record never stops work on the others.
 
 const {

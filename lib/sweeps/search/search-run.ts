@@ -59,7 +59,7 @@ const NONE = -1;
 const MAX_REPEATED = 10;
 
 /**
- * Makes tasks of trials while workers are free. All of it is in the task list: after a restart, a new sampler is told everything.
+ * Makes tasks of trials while workers are free. All of it is in the task list: after a restart, a new sampler gets everything.
  */
 export class SearchRun {
   readonly #options: SearchRunOptions;
@@ -134,7 +134,7 @@ export class SearchRun {
           await this.#read();
         } else {
           if (!this.#isReady) await this.#begin(signal);
-          // First: an end that it sees is told below.
+          // First: an end that it sees is reported below.
           const isWanted = await this.#hasIdleWorker();
           await this.#update();
           if (isWanted && (await this.#mayAdd())) {

@@ -184,7 +184,7 @@ export class KnownTasks implements Tasks {
     return this.isSound(task, completion) ? [{ task, completion }] : [];
   }
 
-  /** A result that can't be read gets no row, and is told. */
+  /** A result that can't be read gets no row, and is reported. */
   private isSound(number: number, { task, damage = task.damage }: Completion): boolean {
     if (damage === undefined) return true;
     this.expectNoRow(number);

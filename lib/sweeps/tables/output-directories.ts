@@ -13,7 +13,7 @@ const NAMED = 3;
 
 /**
  * Refuses a sweep whose tables and logs couldn't be written here, before anything of it is added. Makes no directories: what shows only
- * then, or only on other machines, is told when it happens. Directories in which nothing is left to be written may be as they are.
+ * then, or only on other machines, is reported when it happens. Directories in which nothing is left to be written may be as they are.
  * @throws ERR_CONFIGURATION
  */
 export async function refuseUnusable(

@@ -96,7 +96,7 @@ export function delayOf(queue: WorkerQueue, taskId: string): number {
   return Math.min(FIRST_DELAY_MS * 2 ** count, MAX_DELAY_MS);
 }
 
-/** Starts the delays of a task anew: it has been run. */
+/** Resets the delays of a task after a run. */
 export function forgetDelay(queue: WorkerQueue, taskId: string): void {
   counters.get(queue)?.delete(taskId);
 }

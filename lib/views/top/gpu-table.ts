@@ -19,7 +19,7 @@ const GIB = 1024 ** 3;
 const MAX_GPU_ROWS = 2_000;
 
 /**
- * The columns of the table with their widths, for terminals of so many columns: about 200, 120, 80, and fewer. The last one has what is
+ * The columns of the table with their widths, for terminals of about 200, 120, 80, and fewer. The last one has what is
  * left, as has the state of a GPU without a holder, from HOLDER on.
  */
 const LAYOUTS: readonly { minColumns: number; widths: Readonly<Record<string, number>> }[] = [

@@ -89,7 +89,7 @@ function problemLines({ problem, snapshot }: MachineState, pen: Pen): string[] {
   return [pen.ink(pen.fit(`! ${problem.replace(/\.?$/, '.')}${since}`), 'bold', 'red')];
 }
 
-/** Fits the sections into so many lines; null: without limit. The table of GPUs has what the others leave, and at least half. */
+/** Fits the sections into the lines of the terminal; null: without limit. The table of GPUs has what the others leave, and at least half. */
 function arrange(
   table: Section,
   others: readonly Section[],

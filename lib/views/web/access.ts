@@ -35,7 +35,7 @@ export class Access {
     // Several are no name of this server, whichever comes first: proxies may have judged by another one.
     const host = headersDistinct.host?.join(', ') ?? '';
     const name = hostIn(host);
-    // An address that a browser is told is the one that it asks; a name can be made to lead anywhere.
+    // A browser asks exactly the address that it was given; a name can be made to lead anywhere.
     const isOwn = isLocalHost(host) || name === plainAddress(socket.localAddress ?? '').toLowerCase();
     if (!isOwn && !this.#hosts.has(name)) {
       return {

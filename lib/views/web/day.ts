@@ -30,7 +30,7 @@ class Means {
   #sum = 0;
   #count = 0;
 
-  /** Begins slots anew, which nothing is known of yet. */
+  /** Clears slots of which nothing is known yet. */
   clear(first: number, last: number): void {
     for (let slot = Math.max(first, last - SLOTS + 1); slot <= last; slot++)
       this.#slots[slot % SLOTS] = UNKNOWN;

@@ -42,7 +42,7 @@ export interface HistoryAnswer {
 export const MAX_VIEWERS = 500;
 /** Between looks without a viewer. */
 const IDLE_INTERVAL_MS = 60_000;
-/** How late a line may be before those who watch are told of the last state again, with what is wrong. */
+/** How late a line may be before viewers get the last state again, with the problem. */
 const LATE_MS = 1_000;
 
 /** Looks at machines for everybody who asks. */

@@ -134,7 +134,7 @@ export class RedisConnection {
     });
   }
 
-  /** A command that may be repeated, and is told whether it was. @throws ERR_QUEUE */
+  /** A command that may be repeated, and learns whether it was. @throws ERR_QUEUE */
   async perform<T>(act: (client: IORedis.Redis, again: boolean) => Promise<T>): Promise<T> {
     const end = now() + RETRY_TIMEOUT_MS;
     let last: unknown = null;

@@ -148,7 +148,7 @@ export class TaskJob {
     return Math.max(0, attemptsMade + stalledCounter - this.status.forgiven + (isActive ? 1 : 0));
   }
 
-  /** The priority of a task that waits after so many starts. @param early before those that have waited behind it */
+  /** The priority of a waiting task by its starts. @param early before tasks that have waited after it */
   static priority(starts: number, early = false): number {
     return FRESH * (starts + 1) - (early ? 1 : 0);
   }

@@ -145,7 +145,7 @@ export class Database {
     else this.run('INSERT OR REPLACE INTO setting VALUES (:key, :value)', { key, value });
   }
 
-  /** A text that differs whenever anybody has changed anything. Costs some microseconds. */
+  /** A text that differs after each change by any process. Costs some microseconds. */
   version(): string {
     const others = this.get<{ data_version: number }>('PRAGMA data_version');
     const own = this.get<{ changes: number }>('SELECT total_changes() AS changes');

@@ -148,7 +148,7 @@ function leaderMethods(
 
 /** How often the database is polled while a caller waits for changes. */
 const PERIOD_MS = 200;
-/** Locks that end change nothing in the database: they are probed every so many periods. */
+/** Locks that end change nothing in the database: they are probed once per this many periods. */
 const PERIODS_PER_LOCK_PROBE = 5;
 
 interface OpenAttempt {
