@@ -216,14 +216,9 @@ describe.skipIf(reason !== null)(
       const wrong: [string[], number, RegExp][] = [
         [['wait', 'down:1'], 69, /^gpu-owner: down: connection refused/],
         [['logs', '-f', 'down:1'], 69, /^gpu-owner: down: connection refused/],
-        [['cancel', 'down:1'], 69, /^gpu-owner: down: connection refused/],
-        [['wait', 'a:999'], 64, /^gpu-owner: a: you have no job 999/],
-        [['logs', 'a:999'], 64, /^gpu-owner: a: you have no job 999/],
-        [['jobs', 'a:999'], 64, /^gpu-owner: a: you have no job 999/],
         [['cancel', 'a:999'], 64, /^gpu-owner: a: you have no job 999/],
         [['resubmit', 'a:999'], 64, /^gpu-owner: a: you have no job 999/],
         [['logs', 'a:-f'], 64, /is not a job: give HOST:ID/],
-        [['logs', '-oProxyCommand=x:1'], 64, /there is no option/],
         [['logs', '--', '-oProxyCommand=x:1'], 64, /not a valid host/],
       ];
       for (const [words, code, message] of wrong)

@@ -413,24 +413,6 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       await until(async () => (await machine.states()).every((state) => state === 'free'));
   });
 
-  test('a job that is lost while it waits joins another queue', async () => {
-    const [busyA, busyB] = [
-      await submit('--on', 'a', '-n', '2', ...untilFile('lost-a')),
-      await submit('--on', 'b', '-n', '2', ...untilFile('lost-b')),
-    ];
-    const ahead = await submit('--on', 'b', '-n', '2', '--', 'true');
-    const moving = await submit('--on', 'a,b', '-n', '2', '--', 'sh', '-c', 'echo ran');
-    await until(async () => /waits as a:/.test((await show(moving)).reason));
-    const [, id] = /as a:(\d+)/.exec((await show(moving)).reason) ?? [];
-    const [job] = JSON.parse((await machines.a?.runCommand(['jobs', String(id), '--json']))?.stdout ?? '');
-    sendSignal(job.pid, 'SIGKILL');
-    await until(async () => !(await show(moving)).reason.includes(`a:${id},`));
-    for (const name of ['lost-a', 'lost-b']) writeFileSync(file(name), '');
-    expect(await run('wait', moving)).toMatchObject({ code: 0 });
-    expect((await run('logs', moving)).stdout.replace(WAITED, '')).toBe('ran\n');
-    expect((await run('wait', busyA, busyB, ahead)).code).toBe(0);
-  });
-
   test('cancel ends a job that waits; logs -f follows one to where it runs; variables and directory go with it', async () => {
     const busy = [
       await submit('--on', 'a', '-n', '2', ...untilFile('occupied-a')),
