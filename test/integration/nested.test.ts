@@ -23,7 +23,7 @@ import { quickest } from '../support/time.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 const cudaUser = join(import.meta.dirname, '../cli/fixtures/cuda_user.py');
-const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 6;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 4;
 
 let machine: Machine;
 beforeEach(() => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../support/machine.ts';
 
-const WAITERS = process.env.GPU_OWNER_SOAK ? 200 : 20;
+const WAITERS = process.env.GPU_OWNER_SOAK ? 200 : 12;
 const GPUS = 8;
 /** Longer than it takes that who is stopped is passed over. */
 const LIFELESS = 5_000;

@@ -7,7 +7,7 @@ import { finished, Machine, NOBODY, output, pause, whyNotNobody } from '../suppo
 const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
 const CLAIMANTS = SOAK ? 64 : 32;
 const GPUS = 8;
-const SECONDS = SOAK ? 300 : 6;
+const SECONDS = SOAK ? 300 : 4;
 /** Marks for other tools would keep a claim from a GPU whose lock failed, and hide that. */
 const UNMARKED = { GPU_OWNER_CONVENTIONS: 'none' };
 

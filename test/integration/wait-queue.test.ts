@@ -23,7 +23,7 @@ describe('the order of waiters', () => {
     const others = whyNotNobody() === null ? { uid: NOBODY, umask: '077' } : {};
     const texts: Promise<{ stdout: string }>[] = [];
     const order: string[] = [];
-    for (let i = 0; i < 8; i++) {
+    for (let i = 0; i < 4; i++) {
       texts.push(finished(waiters.waiter([{ name: `w${i}`, count: 4 }], i % 2 ? others : {})));
       order.push(`w${i}`);
       await waiters.untilWaiting(i + 1);
