@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { formatArray, parseArray } from '../../lib/jobs/index.ts';
 import { Machine, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
-import { configured, Jobs, type ListedJob } from './background.ts';
+import { Jobs, type ListedJob } from './background.ts';
 
 describe('--array', () => {
   test.each([
@@ -313,19 +313,6 @@ describe('an array', () => {
     const holder = await jobs.submit(['-n', '2', '--', 'sleep', '600']);
     expect(await codeOf('--wait=200ms', '--conflict-exit-code', '3', '--', 'true')).toBe(3);
     expect((await jobs.run(['cancel', String(holder)])).code).toBe(0);
-  });
-
-  test('is ended by the limit of the machine with the exit code of a job', async () => {
-    const limited = configured(machine, 'limits:\n  for: 1s\n');
-    const id = await limited.submit(['--array', '1', '--', 'sleep', '600']);
-    expect(await limited.wait(`${id}_1`)).toBe(124);
-  });
-
-  test('runs beside a booking that begins after its time limit', async () => {
-    const book = ['book', '-n', '2', '--from', '+30m', '--for', '1h', '--user', 'nobody'];
-    expect((await jobs.run(book)).code).toBe(0);
-    const id = await jobs.submit(['--array', '1-2', '--for', '10m', '--', 'true']);
-    expect(await jobs.wait(id)).toBe(0);
   });
 
   test('is refused where it can never run', async () => {

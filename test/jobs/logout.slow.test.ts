@@ -184,20 +184,3 @@ exec "$@"`;
     });
   },
 );
-
-test('--for ends everything of a job: what ignores SIGTERM, forks, has a session of its own or is stopped', async () => {
-  const stubborn = join(import.meta.dirname, 'fixtures/stubborn.py');
-  // After a time limit's SIGTERM, everything has 30 s.
-  const id = await jobs.submit(['--for', '5s', '--', python, stubborn, machine.directory]);
-  const pids = await Promise.all(
-    ['command', 'daemon', 'stopped'].map(async (name) => {
-      await until(() => existsSync(file(name)) && readFileSync(file(name), 'utf8') !== '');
-      return Number(readFileSync(file(name), 'utf8'));
-    }),
-  );
-  expect(await jobs.wait(id)).toBe(124);
-  expect(await jobs.find(id)).toMatchObject({ state: 'failed', exitCode: 124 });
-  for (const pid of pids) expect(existsSync(`/proc/${pid}/exe`)).toBe(false);
-  await until(() => jobs.processes().length === 0);
-  expect(await machine.states()).toEqual(['free', 'free']);
-});

@@ -9,7 +9,7 @@ import { Random } from '../support/random.ts';
 import { Jobs, type ListedJob } from './background.ts';
 
 const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
-const JOBS = SOAK ? 500 : 60;
+const JOBS = SOAK ? 500 : 30;
 const GPUS = 8;
 const SUBMITTERS = 4;
 /** How late a state may be, in s: a second, and what a busy machine delays. */

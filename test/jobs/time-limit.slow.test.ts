@@ -101,19 +101,6 @@ test('the limit is kept when the keeper is killed, and the notice isn’t repeat
   expect(await probe.isHeld(leases[0] as string)).toBe(false);
 });
 
-test('the limit is kept when `gpu-owner run` itself is killed', async () => {
-  const { directory, leases } = workspace();
-  const running = launch({
-    leases,
-    options: limit(LIMIT, 200),
-    command: [python, fixture('stubborn.py'), directory],
-  });
-  const pids = await stubbornPids(directory);
-  running.kill('SIGKILL');
-  await probe.free(leases[0] as string);
-  expect(pids.filter(isAlive)).toEqual([]);
-});
-
 test('Python’s processes of multiprocessing and subprocess end with the job', async () => {
   const { directory, leases } = workspace();
   const command = [python, fixture('python_processes.py'), directory];

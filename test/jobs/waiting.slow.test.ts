@@ -136,24 +136,6 @@ test('only the first in the queue keeps Node.js: the others have one thread and 
   }
 });
 
-test('twenty resting waiters are served in order', async () => {
-  const { release } = await holder();
-  const names = Array.from({ length: 20 }, (_, i) => `w${i}`);
-  const children: ChildProcess[] = [];
-  for (const name of names) {
-    const path = join(machine.directory, name);
-    children.push(waiter(['sh', '-c', `mkdir ${path}.lock && echo ${name} >> ${machine.directory}/order`]));
-    if (children.length % 5 === 0) await waiting(children.length);
-  }
-  const outcomes = children.map((child) => finished(child));
-  await until(() => children.filter(rests).length === 19, RESTS); // all but the first in the queue
-  const order = await waiting(20);
-  release();
-  expect((await Promise.all(outcomes)).map(({ code }) => code)).toEqual(names.map(() => 0));
-  const served = said().map((name) => children[names.indexOf(name)]?.pid);
-  expect(served).toEqual(order);
-});
-
 test('a killed resting waiter is skipped, and a suspended one loses its turn only while it is suspended', async () => {
   const { release } = await holder();
   const children = await queueUp([say('a'), say('b'), say('c')]);
