@@ -11,7 +11,7 @@ import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, range, WitnessedExperiment } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const TASKS = SOAK ? 400 : 40;
+const TASKS = SOAK ? 400 : 25;
 /** For most, and for some, in seconds: with real times, there must be something that outages can end. */
 const [SLOW, SLOWER] = SOAK ? [6, 150] : [0, 0];
 const GPUS = 4;
@@ -25,7 +25,7 @@ const { query, outages, settings } = SOAK
   : {
       query: '&patience=3&margin=2',
       outages: { rest: 500, lengths: [200, 1_000] },
-      settings: { workers: 3, rest: 300, longestStop: 1_500, mischief: 4_500, patience: 180_000 },
+      settings: { workers: 3, rest: 300, longestStop: 1_500, mischief: 3_000, patience: 180_000 },
     };
 /** Why tasks were given back that were not to blame. */
 const REASONS =

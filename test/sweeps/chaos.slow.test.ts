@@ -8,12 +8,12 @@ import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, range, WitnessedExperiment } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const [QUICK, STUBBORN] = SOAK ? [1_900, 100] : [110, 10];
+const [QUICK, STUBBORN] = SOAK ? [1_900, 100] : [55, 5];
 const TASKS = QUICK + STUBBORN;
 const GPUS = 4;
 const SETTINGS = SOAK
   ? { gpus: GPUS, workers: 4, rest: 400, mischief: 600_000, patience: 900_000 }
-  : { gpus: GPUS, workers: 4, rest: 200, mischief: 7_000, patience: 180_000 };
+  : { gpus: GPUS, workers: 4, rest: 200, mischief: 4_000, patience: 180_000 };
 
 const given = process.env.GPU_OWNER_CHAOS_SEED;
 const first = given === undefined ? Math.floor(Math.random() * 1e6) : Number(given);

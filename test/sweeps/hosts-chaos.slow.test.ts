@@ -14,9 +14,9 @@ import { processesOf } from './processes.ts';
 import { type ResultRow, readTestimony, violationsIn, violationsOfTables } from './witness.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const TASKS = SOAK ? 2_000 : 40;
+const TASKS = SOAK ? 2_000 : 25;
 /** Between two deeds, and how long there are any, in ms. */
-const [REST, MISCHIEF] = SOAK ? [2_000, 600_000] : [350, 5_000];
+const [REST, MISCHIEF] = SOAK ? [2_000, 600_000] : [350, 3_500];
 const [SILENCE_MS, MAX_CUT_MS] = SOAK ? [10_000, 20_000] : [2_500, 4_000];
 const LIMIT_MS = SOAK ? 3_000_000 : 110_000;
 const NAMES = ['h1', 'h2', 'h3'];

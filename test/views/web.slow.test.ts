@@ -15,6 +15,8 @@ import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { validatorOf, type WebResponse, WebServer } from '../support/web.ts';
 
 let machine: Machine;
+/** How many connections keep nobody out. */
+const MANY = process.env.GPU_OWNER_SOAK ? 10_000 : 2_000;
 const sockets: Socket[] = [];
 beforeEach(() => {
   machine = new Machine(4);
@@ -443,7 +445,7 @@ describe('many viewers', () => {
     await reading;
   });
 
-  test('10,000 connections that ask nothing, or read nothing, keep nobody out', async () => {
+  test(`${MANY} connections that ask nothing, or read nothing, keep nobody out`, async () => {
     const server = await WebServer.start(machine);
     let lines = 0;
     const watching = { on: true };
@@ -452,14 +454,14 @@ describe('many viewers', () => {
       return watching.on;
     });
     await until(() => lines > 0);
-    for (let i = 0; i < 10_000; i++) {
+    for (let i = 0; i < MANY; i++) {
       const socket = connect(server.port, '127.0.0.1');
       socket.on('error', () => {});
       socket.pause();
       sockets.push(socket);
       await once(socket, 'connect');
       if (i % 2 === 0) socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
-      if (i % 2_000 === 1_999) expect((await server.get('/api/v1/gpus')).status).toBe(200);
+      if (i % (MANY / 5) === 0) expect((await server.get('/api/v1/gpus')).status).toBe(200);
     }
     const before = lines;
     await until(() => lines > before);

@@ -13,7 +13,7 @@ import { childrenOf, isAlive, nameOf, processesWith, sendSignal } from '../../su
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const program = join(root, 'node_modules/.cache/gpu-owner-tests/worker.mjs');
-const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 8;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 4;
 
 beforeAll(() => {
   buildSync({
