@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import textwrap
 import unittest
 
@@ -19,15 +20,7 @@ class Jobs(OnMachine):
         return super().run_script("from pathlib import Path\nread = lambda path: Path(path).read_text()\n" + textwrap.dedent(source), env)
 
     def tearDown(self):
-        self.run_script(
-            """
-            import json, subprocess
-            for job in json.loads(subprocess.run([os.environ["COMMAND"], "jobs", "--json"], stdout=subprocess.PIPE).stdout.decode()):
-                if job["id"] is not None:
-                    gpu_owner.Job(job["id"]).cancel(grace=0)
-            """,
-            {"COMMAND": str(COMMAND)},
-        )
+        subprocess.run([str(COMMAND), "cancel", "--all", "--grace", "0"], env=self.env, stderr=subprocess.DEVNULL)
         super().tearDown()
 
     def test_a_job_by_its_name(self):

@@ -1,10 +1,8 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, unlinkSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Lease } from '../../lib/claims/locks/lease.ts';
-import { findEpochLock } from '../../lib/claims/locks/lease-end.ts';
-import { probeLease, probeWhole } from '../../lib/claims/locks/lease-file.ts';
 import { LockDirectory } from '../../lib/claims/locks/lock-directory.ts';
 import { ownRecord, type RecordContents } from '../../lib/claims/locks/record.ts';
 
@@ -67,54 +65,6 @@ test.each([ONE, OLDER])(
     expect(take(locks, uuid)).not.toBeNull();
   },
 );
-
-test('a lease that is refused leaves nothing locked', () => {
-  const locks = directory();
-  const whole = take(locks, GPU);
-  expect(take(locks, ONE)).toBeNull();
-  expect(probeLease(locks, { uuid: ONE })).toBeNull();
-  release(whole);
-  expect(take(locks, ONE)).not.toBeNull();
-});
-
-test('the holder of an instance is shown for the instance and for its GPU', () => {
-  const locks = directory();
-  release(take(locks, GPU, 'an earlier job on the whole GPU'));
-  const one = take(locks, ONE, 'a job on the instance');
-  expect(probeLease(locks, { uuid: GPU })?.info.command).toBe('a job on the instance');
-  expect(probeWhole(locks, GPU)).toBeNull();
-  expect(probeLease(locks, { uuid: ONE, parent: GPU })?.info.command).toBe('a job on the instance');
-  expect(probeLease(locks, { uuid: OTHER, parent: GPU })).toBeNull();
-  release(one);
-  expect(probeLease(locks, { uuid: GPU })).toBeNull();
-  take(locks, GPU, 'a job on the whole GPU');
-  expect(probeLease(locks, { uuid: ONE, parent: GPU })?.info.command).toBe('a job on the whole GPU');
-  expect(probeLease(locks, { uuid: ONE })).toBeNull();
-});
-
-test('the end of each lease can be waited for', () => {
-  const locks = directory();
-  const one = take(locks, ONE);
-  expect(findEpochLock(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
-  expect(findEpochLock(locks, { uuid: GPU })).not.toBeNull();
-  // This one isn't held, so there is nothing to wait for, though its neighbour is held.
-  expect(findEpochLock(locks, { uuid: OTHER, parent: GPU })).toBeNull();
-  release(one);
-  expect(findEpochLock(locks, { uuid: GPU })).toBeNull();
-  take(locks, GPU);
-  expect(findEpochLock(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
-});
-
-test('the lease of an instance doesn’t write to its GPU’s file, and notices its removal', () => {
-  const locks = directory();
-  const one = take(locks, ONE) as Lease;
-  const file = join(base, 'locks', `${GPU}.lease`);
-  expect(readFileSync(file).every((byte) => byte === 0)).toBe(true);
-  expect(readdirSync(join(base, 'locks')).sort()).toEqual([`${GPU}.lease`, `${ONE}.lease`]);
-  expect(one.isIntact()).toBe(true);
-  unlinkSync(file);
-  expect(one.isIntact()).toBe(false);
-});
 
 test('leases in the other lock directory count: a GPU against its instances, not instances against each other', () => {
   const there = directory('there');

@@ -47,25 +47,6 @@ function end(lease: Lease): void {
 }
 
 describe('a lease within a job', () => {
-  test('is had by one at a time, leaves the job’s as it is, and goes on its own', () => {
-    const job = taken('job');
-    const first = taken('first', job);
-    expect(take('second', job)).toBeNull();
-    expect(take('somebody else')).toBeNull();
-    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({
-      command: 'job',
-      nested: { command: 'first' },
-    });
-    expect(probeLease(directory, { uuid: GPU, job: job.record.generation })?.info).toMatchObject({
-      command: 'first',
-    });
-    expect(first.isIntact()).toBe(true);
-    end(first);
-    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({ command: 'job' });
-    expect(probeLease(directory, { uuid: GPU })?.info).not.toHaveProperty('nested');
-    expect(take('second', job)).not.toBeNull();
-  });
-
   test('can be nested 64 deep, and each level excludes for itself', () => {
     const chain = [taken('job')];
     for (let i = 0; i < 64; i++) chain.push(taken(`level ${i + 1}`, chain.at(-1)));
@@ -80,23 +61,6 @@ describe('a lease within a job', () => {
     expect(take('forged', stranger)).toBeNull();
     end(job);
     expect(take('late', job)).toBeNull();
-    expect(take('next')).not.toBeNull();
-  });
-
-  test('a nested holder that outlives its job keeps the GPU from everybody else', () => {
-    const job = taken('job');
-    const inner = taken('inner', job);
-    const innermost = taken('innermost', inner);
-    end(job);
-    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({
-      command: 'inner',
-      nested: { command: 'innermost' },
-    });
-    expect(take('next')).toBeNull();
-    end(inner);
-    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({ command: 'innermost' });
-    expect(take('next')).toBeNull();
-    end(innermost);
     expect(take('next')).not.toBeNull();
   });
 
