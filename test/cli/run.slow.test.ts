@@ -29,19 +29,16 @@ beforeEach(() => {
 afterEach(() => machine.close());
 
 describe('the exit code of run', () => {
-  test.each([0, 1, 2, 63, 64, 69, 75, 125, 126, 127, 128, 130, 254, 255])(
-    'is the command’s: %i',
-    async (code) => {
-      expect(
-        await machine.runCommand(['run', '--placeholder', 'none', '--', 'sh', '-c', `exit ${code}`]),
-      ).toEqual({
-        code,
-        signal: null,
-        stdout: '',
-        stderr: '',
-      });
-    },
-  );
+  test.each([0, 1, 75, 255])('is the command’s: %i', async (code) => {
+    expect(
+      await machine.runCommand(['run', '--placeholder', 'none', '--', 'sh', '-c', `exit ${code}`]),
+    ).toEqual({
+      code,
+      signal: null,
+      stdout: '',
+      stderr: '',
+    });
+  });
 
   test('is what --conflict-exit-code says where GPUs are not to be had, and only there', async () => {
     const run = (...args: string[]) => machine.runCommand(['run', ...args]);
@@ -60,22 +57,19 @@ describe('the exit code of run', () => {
     expect(await run('--conflict-exit-code=0', '-n', '3', '--', 'true')).toMatchObject({ code: 64 });
   });
 
-  test.each([1, 2, 3, 6, 8, 9, 10, 11, 13, 14, 15, 34, 64])(
-    'is 128 + the signal that ended it: %i',
-    async (signal) => {
-      const result = await machine.runCommand([
-        'run',
-        '--placeholder',
-        'none',
-        '--',
-        'sh',
-        '-c',
-        `ulimit -c 0; kill -${signal} $$`,
-      ]);
-      expect(result).toMatchObject({ code: 128 + signal, signal: null });
-      await expect.poll(() => machine.states()).toEqual(FREE);
-    },
-  );
+  test.each([2, 9, 15, 64])('is 128 + the signal that ended it: %i', async (signal) => {
+    const result = await machine.runCommand([
+      'run',
+      '--placeholder',
+      'none',
+      '--',
+      'sh',
+      '-c',
+      `ulimit -c 0; kill -${signal} $$`,
+    ]);
+    expect(result).toMatchObject({ code: 128 + signal, signal: null });
+    await expect.poll(() => machine.states()).toEqual(FREE);
+  });
 
   test('is 127 for a command that is not there, 126 for one that can’t be run, and nothing stays claimed', async () => {
     const file = join(machine.directory, 'file');
@@ -134,25 +128,6 @@ describe('the exit code of run', () => {
     await finished(holder, 'exit');
     await expect.poll(() => machine.states()).toEqual(FREE);
     expect(machine.processes(0)).toEqual([]);
-  });
-
-  test('comes when the command ends, though a child lives on and keeps the GPU', async () => {
-    const { code, stderr } = await machine.runCommand([
-      'run',
-      '--',
-      'sh',
-      '-c',
-      'setsid sleep 60 >/dev/null 2>&1 </dev/null & echo $! >&2; exit 7',
-    ]);
-    expect(code).toBe(7);
-    expect(stderr).toMatch(
-      /sh has ended \(exit code 7\), but 1 of its processes still runs and keeps GPU 0: \d+ \(sleep\)/,
-    );
-    const [gpu] = await machine.status();
-    expect(gpu).toMatchObject({ state: 'leased', lease: { survivors: 1 } });
-    expect(gpu.reason).toMatch(/has ended, 1 of its processes still runs?/);
-    sendSignal(Number(/: (\d+) \(sleep\)/.exec(stderr)?.[1]), 'SIGKILL');
-    await until(async () => (await machine.states())[0] === 'free');
   });
 });
 

@@ -6,19 +6,7 @@ import { binaries } from '../support/binaries.ts';
 import { command, finished, Machine, output, pause, python } from '../support/machine.ts';
 import { TestTerminal } from '../support/terminal.ts';
 
-const MACHINES = [
-  'h200x8',
-  'h200x16',
-  'a100x4-mig',
-  'rtx4090x2-display',
-  'workstation',
-  'mixed',
-  'old-driver',
-  'oldest-driver',
-  'early-r535',
-  'wsl',
-  '64',
-];
+const MACHINES = ['h200x16', 'a100x4-mig', 'rtx4090x2-display', 'mixed', 'oldest-driver', 'wsl', '64'];
 const pty = join(import.meta.dirname, '../jobs/fixtures/pty_bridge.py');
 
 let machine: Machine;

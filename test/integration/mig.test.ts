@@ -9,7 +9,7 @@ import { command, finished, Machine, output, until } from '../support/machine.ts
 import { sendSignal } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 
-const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 4;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 2;
 const claimant = join(import.meta.dirname, 'fixtures/instance-claimant.mjs');
 
 interface Row {

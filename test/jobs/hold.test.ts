@@ -1,17 +1,7 @@
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import {
-  complete,
-  isAlive,
-  launch,
-  Probe,
-  pidIn,
-  type Running,
-  stat,
-  until,
-  workspace,
-} from '../support/keeper.ts';
+import { isAlive, launch, Probe, pidIn, type Running, stat, until, workspace } from '../support/keeper.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
 import { quickest, settled } from '../support/time.ts';
 
@@ -27,38 +17,6 @@ async function holding(
   await until(() => readFileSync(lease, 'utf8').includes(`"pid": ${running.pid}`), 'the record');
   return { running, lease };
 }
-
-test('hold lasts until standard input ends, whatever comes before', async () => {
-  const { running, lease } = await holding();
-  running.child.stdin?.write('anything\n'.repeat(10_000));
-  expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  const { ended, ...record } = JSON.parse(readFileSync(lease, 'utf8'));
-  expect(record).toEqual({ pid: running.pid, keeper: running.pid, survivors: 0 });
-  expect(ended).toBeNull();
-  running.child.stdin?.end();
-  expect(await running.exited).toEqual({ code: 0, signal: null });
-  expect(await probe.isHeld(lease)).toBe(false);
-  expect(JSON.parse(readFileSync(lease, 'utf8')).ended).toBeGreaterThan(0);
-});
-
-test.each([
-  ['SIGTERM', 143],
-  ['SIGINT', 130],
-  ['SIGHUP', 129],
-] as const)('%s ends hold', async (signal, code) => {
-  const { running, lease } = await holding();
-  running.kill(signal);
-  expect(await running.exited).toEqual({ code, signal: null });
-  expect(await probe.isHeld(lease)).toBe(false);
-  expect(running.stderr).toBe('');
-});
-
-test('the lease is free when hold is killed', async () => {
-  const { running, lease } = await holding();
-  running.kill('SIGKILL');
-  await running.exited;
-  await probe.free(lease);
-});
 
 test('a signal that the caller ignored (nohup) doesn’t end hold', async () => {
   const { running, lease } = await holding([], ['--ignore-signals', '1']);
@@ -93,14 +51,6 @@ test('a placeholder that hangs delays the end by a second at most, the lease not
   };
   expect(await quickest(700, () => end((_, lease) => probe.free(lease)))).toBeLessThan(700);
   expect(await quickest(2_500, () => end(({ exited }) => exited))).toBeLessThan(2_500);
-});
-
-test('a standard input that is at its end or closed ends hold', async () => {
-  expect(await complete({ mode: 'hold', stdio: ['ignore', 'pipe', 'pipe'] })).toMatchObject({
-    code: 0,
-    stderr: '',
-  });
-  expect(await complete({ mode: 'hold', launcher: ['--close', '0'] })).toMatchObject({ code: 0, stderr: '' });
 });
 
 test('hold doesn’t wake up while it waits', async () => {

@@ -37,7 +37,7 @@ function job(
   };
 }
 
-test.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'grandchild_of_thread'])(
+test.each(['spawn', 'grandchild_of_thread'])(
   'the command’s descendant keeps the lease when the command ends: %s',
   async (way) => {
     const { running, directory, lease } = job(way, ['--exit', '5']);
@@ -83,22 +83,6 @@ test('a normal multi-process program ends without a word', async () => {
   expect(said).toBe('');
 });
 
-test('if the front is killed, the job goes on, with its lease', async () => {
-  const { running, directory, lease } = job('daemon', ['--stay']);
-  const command = await pidIn(directory, 'daemon-command');
-  const child = await pidIn(directory, 'daemon-child');
-  const keeper = await keeperOf(running.pid);
-  running.kill('SIGKILL');
-  await running.exited;
-  expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  expect([command, child, keeper].map(isAlive)).toEqual([true, true, true]);
-  sendSignal(command, 'SIGKILL');
-  expect(await probe.isHeldFor(lease, 100)).toBe(true);
-  sendSignal(child, 'SIGKILL');
-  await probe.free(lease);
-  await until(() => !isAlive(keeper), 'the end of the keeper');
-});
-
 test('if the keeper is killed, the front takes its place', async () => {
   const { running, directory, lease } = job('daemon', ['--stay']);
   const command = await pidIn(directory, 'daemon-command');
@@ -133,18 +117,6 @@ test('a placeholder that lives doesn’t keep the front when the keeper is kille
   signalLiving(await pidIn(directory, 'fork-command'), 'SIGINT');
   expect((await running.exited).code).toBe(130);
   expect(await probe.isHeld(leases[0] as string)).toBe(false);
-});
-
-test('if the command is killed, the exit code is 137, and its descendants keep the lease', async () => {
-  const { running, directory, lease } = job('popen', ['--stay']);
-  const command = await pidIn(directory, 'popen-command');
-  const child = await pidIn(directory, 'popen-child');
-  sendSignal(command, 'SIGKILL');
-  expect(await running.exited).toEqual({ code: 137, signal: null });
-  expect(running.stderr).toContain(`${name} was ended by SIGKILL, but 1 of its processes still runs`);
-  expect(await probe.isHeldFor(lease, 60)).toBe(true);
-  sendSignal(child, 'SIGKILL');
-  await probe.free(lease);
 });
 
 test('if front and keeper are killed, what the command inherited keeps the lease', async () => {

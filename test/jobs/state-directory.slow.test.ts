@@ -431,8 +431,8 @@ while True: time.sleep(1000)`;
     for (const i of odd.keys()) {
       const id = String(100 + i);
       // The good job's byte is what some of them name: with a PID that has it not, nothing happens to that job either.
-      await answers(['wait', '--timeout', '100ms', id]);
-      if (!String(odd[i]).includes('/dev/zero')) await answers(['logs', id]);
+      if (i % 2 === 0) await answers(['wait', '--timeout', '100ms', id]);
+      else if (!String(odd[i]).includes('/dev/zero')) await answers(['logs', id]);
     }
     const forged = odd
       .map((_, i) => String(100 + i))

@@ -190,7 +190,7 @@ test('stopping and continuing a command is reported', async () => {
   await running.exited;
 });
 
-test.each(['daemon', 'popen', 'stubborn', 'respawning'])(
+test.each(['daemon', 'stubborn', 'respawning'])(
   'processes that the command leaves behind are reported, and ended (%s)',
   async (way) => {
     const { running, directory, event, events } = start(job(way), ['--grace', '150']);
@@ -219,7 +219,7 @@ test('terminate without a grace period kills at once', async () => {
   expect(isAlive(child)).toBe(false);
 });
 
-test.each(['fork', 'popen', 'new_session', 'daemon', 'spawn', 'stubborn', 'stubborn_daemon', 'respawning'])(
+test.each(['fork', 'spawn', 'stubborn_daemon', 'respawning'])(
   'everything ends when the worker dies (%s)',
   async (way) => {
     const { running, control, directory, lease } = start(job(way, '--stay'), ['--grace', '150']);
@@ -244,7 +244,7 @@ test('SIGTERM to the keeper ends the task', async () => {
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
-test.each(['fork', 'popen', 'stubborn_daemon', 'respawning'])(
+test.each(['fork', 'stubborn_daemon', 'respawning'])(
   'the watchdog ends everything when the keeper is killed (%s)',
   async (way) => {
     const task = start(job(way, '--stay'), ['--grace', '150']);

@@ -188,20 +188,6 @@ test.concurrent('of two managers one writes the tables, both work, and each ends
   expect(gpus.size).toBe(4);
 });
 
-test.concurrent('the second manager takes over when the first is killed', async (context) => {
-  const experiment = newExperiment(context, 4);
-  experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(40) } });
-  const first = experiment.start(['run', '--gpus', '2']);
-  const firstEnd = finished(first, 'exit');
-  await until(() => starts(experiment) > 0);
-  const second = finished(experiment.start(['run', '--gpus', '2']));
-  await until(() => starts(experiment) > 12);
-  first.kill('SIGKILL');
-  await firstEnd;
-  expect(await second).toMatchObject({ code: 0 });
-  await expectWhole(experiment, 40);
-});
-
 const user = whyNotNobody() === null ? { uid: NOBODY } : {};
 
 test.concurrent(`a waiter${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, async (context) => {
