@@ -151,8 +151,6 @@ int command_occupy(const Machine& machine, const Arguments& arguments, char* pro
     } else if (option == "--name") {
       if (value.empty()) return usage_error("--name needs a value");
       name = value;
-    } else if (option == "--graphics") {
-      type = "graphics";
     } else if (option == "--type") {
       if (value != "compute" && value != "graphics" && value != "compute+graphics" && value != "mps-server")
         return usage_error("--type %s: expected compute, graphics, compute+graphics or mps-server", value.c_str());

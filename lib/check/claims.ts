@@ -51,7 +51,7 @@ export class Claims {
   /** The words of a command that claims these GPUs, all of them. */
   words(
     name: 'run' | 'hold',
-    more: readonly string[] = ['--no-wait'],
+    more: readonly string[] = name === 'run' ? ['--no-wait'] : [],
     gpus: readonly GPU[] = this.gpus,
   ): string[] {
     const which = [`--gpus=${gpus.length}`, `--devices=${gpus.map(({ uuid }) => uuid).join()}`];

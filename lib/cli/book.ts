@@ -15,7 +15,7 @@ import {
 } from '../platform/index.ts';
 import { claimOptions, countOption, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print, say } from './output.ts';
 
 /** A booking may begin this long ago: typing takes time. */
@@ -49,7 +49,6 @@ const GROUPS = [
       group: { value: 'GROUP', help: 'keep the GPUs for the members of this group, too' },
       user: { value: 'USER', help: 'keep the GPUs for this user; for root' },
       note: { value: 'TEXT', help: 'show others this remark' },
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

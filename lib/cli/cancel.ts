@@ -11,7 +11,7 @@ import {
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
-import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
 
 const DEFAULT_GRACE_MS = 10_000;
@@ -26,7 +26,6 @@ const GROUPS = [
         candidates: ['10s', '1m'],
       },
       all: { help: 'cancel all your jobs of this machine, and those that may move to it' },
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

@@ -1,5 +1,5 @@
 import type { ClaimOptions } from '../claims/index.ts';
-import { CONVENTIONS, type Criteria } from '../config/index.ts';
+import type { Criteria } from '../config/index.ts';
 import {
   type AnyValues,
   advanced,
@@ -7,7 +7,6 @@ import {
   type Option,
   type OptionGroup,
   type OptionTable,
-  SIMULATE,
   usage,
 } from './options.ts';
 
@@ -57,26 +56,20 @@ export const CRITERIA_GROUP = {
   options: CRITERIA,
 } satisfies OptionGroup;
 
-/** The same for sweeps, which have more everyday options of their own. */
+/** The criteria of sweeps, which have more everyday options of their own. The configuration has all. */
 export const WORKER_CRITERIA_GROUP = {
   title: CRITERIA_GROUP.title,
   options: {
-    ...advanced(CRITERIA),
     'min-free-memory': CRITERIA['min-free-memory'],
     devices: CRITERIA.devices,
+    ...advanced({
+      'max-used-memory': CRITERIA['max-used-memory'],
+      'allow-processes': CRITERIA['allow-processes'],
+      exclude: CRITERIA.exclude,
+      force: CRITERIA.force,
+    }),
   },
 } satisfies OptionGroup;
-
-/** Options of commands that programs start to look at GPUs. */
-export const MACHINE = {
-  'lock-dir': {
-    value: 'PATH',
-    help: 'use another lock directory; it must be the same for all claims',
-    candidates: 'directory',
-    isAdvanced: true,
-  },
-  ...SIMULATE,
-} satisfies OptionTable;
 
 /** @param verb what the command does with them */
 export function countOption(verb: string) {
@@ -105,19 +98,24 @@ export function refusePreemptibleShare({
     throw usage('--memory and --preemptible contradict each other: a share does not give way');
 }
 
-/** @param byDefault whether the command waits by default */
-export function waitOptions(byDefault: boolean) {
-  const [wait, noWait] = byDefault ? [' (default)', ''] : ['', ' (default)'];
-  return {
-    wait: {
-      value: 'DURATION',
-      isValueOptional: true,
-      help: `wait until enough GPUs are free${wait}, for DURATION at most (30s, 10m, 2h)`,
-      candidates: DURATIONS,
-    },
-    'no-wait': { help: `exit with 75 if not enough GPUs are free${noWait}` },
-  } satisfies OptionTable;
-}
+/** For commands that wait only if they are told to. */
+export const WAIT = {
+  wait: {
+    value: 'DURATION',
+    isValueOptional: true,
+    help: 'wait until enough GPUs are free, for DURATION at most (30s, 10m, 2h); default: exit with 75',
+    candidates: DURATIONS,
+  },
+} satisfies OptionTable;
+
+/** For commands that wait unless they are told not to. */
+export const WAIT_BY_DEFAULT = {
+  wait: {
+    ...WAIT.wait,
+    help: 'wait until enough GPUs are free (default), for DURATION at most (30s, 10m, 2h)',
+  },
+  'no-wait': { help: 'exit with 75 if not enough GPUs are free' },
+} satisfies OptionTable;
 
 export const VISIBLE_DEVICES = {
   'visible-devices': {
@@ -138,38 +136,14 @@ export function placeholderOption(help: string) {
   } satisfies OptionTable;
 }
 
-/** Options of commands that claim. */
-export const CLAIMING = {
-  ...VISIBLE_DEVICES,
-  'lock-timeout': {
-    value: 'DURATION',
-    help: "wait for another claim's decision for at most DURATION (default 2s)",
-    candidates: ['2s', '10s'],
-    isAdvanced: true,
-  },
-  conventions: {
-    value: 'LIST',
-    help: `respect other tools' locks: auto (default), none, or some of ${CONVENTIONS.join(',')}`,
-    isAdvanced: true,
-  },
-  ...MACHINE,
-} satisfies OptionTable;
-
 /** Options of the API by what they are called here. */
 const KEYS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
-    [
-      ...Object.keys(CRITERIA),
-      'memory',
-      'urgent',
-      'conventions',
-      'placeholder',
-      'visible-devices',
-      'lock-timeout',
-    ].map((name) => [name, camelCase(name)]),
+    [...Object.keys(CRITERIA), 'memory', 'urgent', 'placeholder', 'visible-devices', 'lock-timeout'].map(
+      (name) => [name, camelCase(name)],
+    ),
   ),
   gpus: 'count',
-  'lock-dir': 'lockDirectory',
 };
 
 /** The options of the API as users of the command know them, for messages. */
@@ -199,7 +173,7 @@ function refuseList(gpus: AnyValues[string]): void {
 
 /** How long to wait: null = not at all. @param byDefault whether to wait if nothing is said */
 export function waitOption(
-  values: InferValues<ReturnType<typeof waitOptions>>,
+  values: InferValues<typeof WAIT_BY_DEFAULT>,
   byDefault: boolean,
 ): { maxWait: string | null } | null {
   const limit = typeof values.wait === 'string' ? values.wait : undefined;

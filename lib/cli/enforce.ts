@@ -1,14 +1,13 @@
 import { Enforcer } from '../enforce/index.ts';
 import { formatDuration, TIMEOUTS } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { print, say } from './output.ts';
 
 const GROUPS = [
   {
     options: {
       'dry-run': { help: 'print what would be done; the default until the configuration has `enforce`' },
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

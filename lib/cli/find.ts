@@ -5,16 +5,15 @@ import {
   CRITERIA_GROUP,
   claimOptions,
   countOption,
-  MACHINE,
   MEMORY,
   NAMES,
   VISIBLE_DEVICES,
+  WAIT,
   waitOption,
-  waitOptions,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { print } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 
@@ -23,11 +22,11 @@ const GROUPS = [
     options: {
       ...countOption('look for'),
       ...MEMORY,
-      ...waitOptions(false),
+      ...WAIT,
       ...VISIBLE_DEVICES,
       json: { help: 'print an array of the GPUs instead, as in `status --json`' },
       ...HOSTS_WITH_JSON,
-      ...MACHINE,
+      ...SIMULATE,
     },
   },
   CRITERIA_GROUP,

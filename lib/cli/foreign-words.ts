@@ -101,7 +101,7 @@ const OPTIONS: Readonly<Record<string, readonly string[]>> = {
   'no-wait': ['--immediate', '-I', '--nowait', '--nonblock'],
 };
 
-/** Options that nothing here corresponds to, and what to do. */
+/** Options that no option corresponds to, and what to do. */
 const REMEDIES: readonly (readonly [given: readonly string[], remedy: string])[] = [
   [['--detach', '-d', '--background', '--bg', '-b'], 'for a job in the background: gpu-owner submit'],
   [
@@ -117,6 +117,9 @@ const REMEDIES: readonly (readonly [given: readonly string[], remedy: string])[]
     ['--ntasks', '--ntasks-per-node', '--cpus-per-task', '-c'],
     'GPUs alone are shared here, no processors: leave it out. -n N is the number of GPUs',
   ],
+  [['--lock-dir', '--lock-directory'], 'name it in the environment: GPU_OWNER_LOCK_DIR=PATH'],
+  [['--conventions'], 'name them in the environment: GPU_OWNER_CONVENTIONS=LIST'],
+  [['--simulate'], 'name the machine in the environment: export GPU_OWNER_SIMULATE=4'],
   [['--wrap'], "the command follows the options: gpu-owner submit -- sh -c 'COMMAND'"],
   [['--array', '-a'], 'many jobs of one command are an array: gpu-owner submit --array 0-9 -- COMMAND'],
 ];

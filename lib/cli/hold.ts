@@ -2,7 +2,6 @@ import { checkOptions } from '../claims/index.ts';
 import { becomeHolder, claimUntilInputCloses, parseTimeLimit } from '../jobs/index.ts';
 import { shellWords } from '../platform/index.ts';
 import {
-  CLAIMING,
   CRITERIA_GROUP,
   claimOptions,
   countOption,
@@ -10,7 +9,8 @@ import {
   NAMES,
   placeholderOption,
   URGENT,
-  waitOptions,
+  VISIBLE_DEVICES,
+  WAIT,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -22,14 +22,20 @@ const GROUPS = [
     options: {
       ...countOption('claim'),
       ...MEMORY,
-      ...waitOptions(false),
+      ...WAIT,
       ...URGENT,
       ...placeholderOption(
         'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
       ),
       claimant: { value: 'PID', help: 'accept GPUs on which only this process runs', isHidden: true },
       as: { value: 'TEXT', help: "show others this text as the holder's command" },
-      ...CLAIMING,
+      ...VISIBLE_DEVICES,
+      'lock-timeout': {
+        value: 'DURATION',
+        help: "wait for another claim's decision for at most DURATION (default 2s)",
+        candidates: ['2s', '10s'],
+        isAdvanced: true,
+      },
     },
   },
   CRITERIA_GROUP,

@@ -93,15 +93,13 @@ export async function showLogs(
 /** Jobs with all that is known of them, in the order of the addresses; null: a host didn't answer, and that was said. */
 export async function jobsElsewhere(
   addresses: readonly JobAddress[],
-  withEnvironment: boolean,
   // biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
 ): Promise<any[] | null> {
   const found = await Promise.all(
     addresses.map(async (address) => {
-      if (address.host === ANY) return movingElsewhere(movingJob(address.job), withEnvironment);
+      if (address.host === ANY) return movingElsewhere(movingJob(address.job));
       const { host, job } = address;
-      const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : []), job];
-      const [answer] = await askHosts([hostOf(host)], 'jobs', words, TIMEOUT_MS, () => {});
+      const [answer] = await askHosts([hostOf(host)], 'jobs', ['jobs', '--json', job], TIMEOUT_MS, () => {});
       const error = answer?.error ?? null;
       if (error !== null) process.exitCode = tell(host, error);
       return answer?.records?.[0] === undefined ? null : { ...answer.records[0], host };
@@ -112,11 +110,11 @@ export async function jobsElsewhere(
 
 /** As {@link jobsElsewhere}, for a job that moves: where it stays, that host has to say. */
 // biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
-async function movingElsewhere(moving: MovingJob, withEnvironment: boolean): Promise<any> {
+async function movingElsewhere(moving: MovingJob): Promise<any> {
   const listed = describe(moving);
   const place = moving.step === 'settled' ? placeOf(moving) : null;
   if (place === null) return { ...listed, directory: moving.directory, limit: null };
-  const found = await jobsElsewhere([place], withEnvironment);
+  const found = await jobsElsewhere([place]);
   if (found === null) {
     say(`${ANY}:${moving.id}: ${listed.reason}`);
     return null;
@@ -216,7 +214,7 @@ export async function commandElsewhere(
 
 /** Submits a job that has ended once more, to all hosts that it was submitted to. */
 async function resubmitMoving(job: MovingJob, onLine: (host: string, line: string) => void): Promise<void> {
-  const found = await movingElsewhere(job, false);
+  const found = await movingElsewhere(job);
   if (found === null) return;
   if (found.state === 'moving' || isLiving(found.state))
     throw usage(`${ANY}:${job.id} has not ended: ${found.state}; cancel it first`);
@@ -229,7 +227,7 @@ async function resubmitMoving(job: MovingJob, onLine: (host: string, line: strin
 export async function livingElsewhere(
   wanted: readonly (JobAddress & { isOk: boolean })[],
 ): Promise<JobElsewhere[]> {
-  const found = await jobsElsewhere(wanted, false);
+  const found = await jobsElsewhere(wanted);
   if (found === null) process.exit();
   return wanted.flatMap(({ host, job, isOk }, i) => {
     const { id, array, state, exitCode } = found[i];

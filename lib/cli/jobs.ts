@@ -15,11 +15,11 @@ import {
   resolveJobs,
   stateDirectory,
 } from '../jobs/index.ts';
-import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
+import { fitColumns, formatDuration, formatSince, idleText, sanitize } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
 import { addressOf, jobWords } from './job-address.ts';
-import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { isTerminal, pageWidth, print, say } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 
@@ -33,13 +33,10 @@ const GROUPS = [
       },
       ...WATCH,
       ...HOSTS_WITH_JSON,
-      verbose: { short: 'v', help: 'print long reasons whole' },
       from: {
         value: 'HOST',
         help: 'with `move ID`: have a waiting job leave a host that is gone for good; if it runs there, it runs twice',
       },
-      environment: { help: 'with JOB: list the names of its environment variables' },
-      ...SIMULATE,
     },
     notes:
       'States: waiting, running, completed, failed, cancelled, lost (its processes are gone and its exit code is unknown: the machine was restarted, or they were killed).',
@@ -54,7 +51,6 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (values.from !== undefined)
     throw usage('--from belongs to `jobs move`: gpu-owner jobs move any:5 --from gpu3');
   if (positionals.length > 0) return showEach(parsed, interval);
-  if (values.environment) throw usage('--environment needs a job: gpu-owner jobs 17 --environment');
   const user = values.user ?? null;
   if (user === '') throw usage('--user needs the name or the uid of a user');
   if (isForHosts(values)) return jobsOfHosts(parsed, interval);
@@ -65,7 +61,7 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const none =
     user !== null || values.all ? 'No jobs.' : 'No jobs. `gpu-owner jobs --all` lists old ones, too.';
   await show(list, values.json === true, interval, (listed) =>
-    listed.length === 0 ? none : table(listed, pageWidth(), values.verbose === true),
+    listed.length === 0 ? none : table(listed, pageWidth()),
   );
 }
 
@@ -104,10 +100,10 @@ async function show<Listed>(
 
 /** One table with the jobs of all hosts, under their addresses. */
 async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | null): Promise<void> {
-  const { json, verbose } = parsed.values;
+  const { json } = parsed.values;
   if (interval !== null) {
     const shown = ({ host, records }: { host: string; records: readonly Job[] }) =>
-      `${host}:\n${records.length === 0 ? 'No jobs.' : table(records, pageWidth(), verbose === true)}\n`;
+      `${host}:\n${records.length === 0 ? 'No jobs.' : table(records, pageWidth())}\n`;
     return watchFleet('jobs', parsed, 'jobs', shown, interval);
   }
   if (json) return askFleet('jobs', parsed, 'jobs', () => '');
@@ -117,7 +113,7 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
   const elsewhere = answers.flatMap(({ host, records }) => jobsOf(host, records ?? []));
   const all: Job[] = [...(await moving()), ...elsewhere];
   if (answers.every(({ error }) => error !== null)) return;
-  print(all.length === 0 ? 'No jobs.' : table(all, pageWidth(), verbose === true));
+  print(all.length === 0 ? 'No jobs.' : table(all, pageWidth()));
 }
 
 /** Shows jobs one by one, with all that is known of them. */
@@ -134,7 +130,7 @@ async function showEach(
     if (elsewhere.length < addresses.length || interval !== null)
       throw usage('show jobs of other machines by themselves, and without --watch');
     const { jobsElsewhere } = await import('./jobs-elsewhere.ts');
-    const found = await jobsElsewhere(elsewhere, values.environment === true);
+    const found = await jobsElsewhere(elsewhere);
     if (found === null) return;
     return show(
       () => found,
@@ -156,12 +152,12 @@ async function showEach(
     if (id !== null) return jobDetails(store, id);
     return { ...jobDetails(store, job.id), ...describePart(store, job) };
   };
-  const list = () =>
-    asked.map((each) => {
-      const { environment, ...job } = detailsOf(each);
-      return values.environment ? { ...job, environment } : job;
-    });
-  await show(list, values.json === true, interval, (jobs) => jobs.map(details).join('\n\n'));
+  await show(
+    () => asked.map(detailsOf),
+    values.json === true,
+    interval,
+    (jobs) => jobs.map(details).join('\n\n'),
+  );
 }
 
 /** A line for each thing that is known. */
@@ -200,7 +196,6 @@ function details(job: Job): string {
     ['after', job.after.join(', ')],
     ['process', job.pid === null ? '' : String(job.pid)],
     ['output', job.output ?? ''],
-    ['variables', job.environment?.join(' ') ?? ''],
   ];
   const width = Math.max(...lines.map(([title]) => title.length));
   return lines
@@ -224,8 +219,8 @@ const COLUMNS = [
   { title: 'TIME', width: 7, right: true, isWhole: true, of: timeOf },
 ] as const;
 
-/** A line per job that fits the width, and below it what there is to say: in a line each, or whole. */
-function table(jobs: readonly Job[], width: number, isWhole: boolean): string {
+/** A line per job that fits the width, and below it what there is to say. */
+function table(jobs: readonly Job[], width: number): string {
   const widths = COLUMNS.map(({ width: least, isWhole: staysWhole, of }) =>
     staysWhole ? Math.max(least, ...jobs.map((job) => of(job).length)) : least,
   );
@@ -247,10 +242,7 @@ function table(jobs: readonly Job[], width: number, isWhole: boolean): string {
       COLUMNS.map(({ of }) => of(job)),
       sanitize(job.command),
     ),
-    ...remarks(job).flatMap((remark) => {
-      const room = Math.max(width, 60) - 6;
-      return (isWhole ? wrapText(remark, room) : [fitColumns(remark, room)]).map((each) => `      ${each}`);
-    }),
+    ...remarks(job).map((remark) => `      ${fitColumns(remark, Math.max(width, 60) - 6)}`),
   ]);
   return [
     line(

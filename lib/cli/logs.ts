@@ -11,7 +11,7 @@ import {
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { addressOf } from './job-address.ts';
-import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** Interval of signs of life to a reader on another machine, in ms. */
@@ -27,7 +27,6 @@ const GROUPS = [
         help: 'print JSON from the byte at OFFSET on (negative: from the end); for gpu-owner on another machine',
         isHidden: true,
       },
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

@@ -10,7 +10,7 @@ import {
 import { machineFamilies } from '../views/index.ts';
 import type { Command } from './command.ts';
 import { askEach, HOSTS, isForHosts } from './hosts.ts';
-import { listenOption, type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 const HOSTS_HELP =
@@ -32,7 +32,6 @@ const GROUPS = [
       json: { help: 'print an array of { name, type, help, samples: [{ labels, value }] }' },
       ...HOSTS,
       hosts: { ...HOSTS.hosts, value: 'LIST|all', help: HOSTS_HELP },
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

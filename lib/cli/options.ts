@@ -212,7 +212,7 @@ function unknown(given: string, options: OptionTable, value = ''): GPUOwnerError
     if (given === '--gpu') return refuse('write --gpus N for N GPUs, or --devices LIST to choose them');
   }
   if (ours !== null) return refuse(`write --${ours} ${options[ours]?.value ?? ''}`.trim());
-  const remedy = names.includes('placeholder') ? remedyForOption(given) : null;
+  const remedy = given === '--simulate' || names.includes('placeholder') ? remedyForOption(given) : null;
   if (remedy !== null) return refuse(remedy);
   const meant = given.startsWith('--') ? closest(given.slice(2), names) : null;
   return refuse(meant === null ? 'see --help' : `did you mean --${meant}?`);
@@ -241,7 +241,7 @@ export function listenOption(word: string): string | null {
   return `--listen ${host === undefined ? '' : `${host}:`}${port}`;
 }
 
-const LISTS = /^--(?:after|after-ok|conventions|devices|exclude|hosts)$/;
+const LISTS = /^--(?:after|after-ok|devices|exclude|hosts)$/;
 
 /** `--devices 0,1` where that was written with spaces; null: it was not. @param at where the first word is that belongs to no option */
 export function listWithSpaces(args: readonly string[], at: number): string | null {

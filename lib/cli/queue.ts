@@ -4,7 +4,7 @@ import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/in
 import { getQueue, type QueueEntry } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
 const INDENT = ' '.repeat(5);
@@ -18,9 +18,7 @@ const GROUPS = [
       pause: { help: 'suspend your waiting jobs: they keep their place, and others are served' },
       resume: { help: 'resume paused jobs' },
       first: { help: 'move waiting jobs before your others' },
-      verbose: { short: 'v', help: 'print a line for each GPU that would do' },
       ...HOSTS_WITH_JSON,
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -29,9 +27,7 @@ async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (changesJobs(parsed)) return;
   rejectOperands(parsed);
   const list = (entries: readonly QueueEntry[]) =>
-    entries.length === 0
-      ? 'Nobody is waiting.'
-      : entries.map((entry) => paragraph(entry, parsed.values.verbose === true)).join('\n');
+    entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n');
   if (isForHosts(parsed.values))
     return askFleet('queue', parsed, 'queue', ({ host, records }) => `${host}:\n${list(records)}\n`);
   const entries = await getQueue();
@@ -55,8 +51,7 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
   return true;
 }
 
-/** @param isWhole a line per GPU rather than one for all */
-function paragraph(entry: QueueEntry, isWhole: boolean): string {
+function paragraph(entry: QueueEntry): string {
   const { position, count, memory, user, pid, command, since, job, name, note, stopped, latestStart } = entry;
   const when = formatSince(since);
   const who = [
@@ -66,9 +61,7 @@ function paragraph(entry: QueueEntry, isWhole: boolean): string {
     [job === null ? '' : `, job ${job}`, name === null ? '' : `${job === null ? ', ' : ' '}${name}`].join(''),
     stopped ? ', suspended: skipped until it resumes' : '',
   ].join('');
-  const reasons = isWhole
-    ? entry.waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`)
-    : [fitColumns(`${INDENT}${together(entry)}`, Math.max(pageWidth(), 60))];
+  const reasons = [fitColumns(`${INDENT}${together(entry)}`, Math.max(pageWidth(), 60))];
   if (entry.reason !== null) reasons.unshift(`${INDENT}${ordinal(position)}: ${entry.reason}`);
   if (note !== null) reasons.unshift(`${INDENT}note: ${note}`);
   if (entry.waitUntil !== null) {

@@ -22,7 +22,7 @@ import { HOSTS, toArguments } from './hosts.ts';
 import type { NewMovingJob } from './moving-jobs.ts';
 import { type AnyValues, type Parsed, usage } from './options.ts';
 import { isTerminal, print, say, write } from './output.ts';
-import type { RUN_GROUPS, RunRequest, SUBMIT_GROUPS } from './run-request.ts';
+import type { RUN_GROUPS, SUBMIT_GROUPS } from './run-request.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
@@ -40,7 +40,7 @@ type Hosts = ReturnType<typeof chooseHosts>;
 type RunArguments = Parsed<typeof RUN_GROUPS>;
 
 /** Runs a command on another machine, and ends this process as it ended there. @param parsed checked as for this machine */
-export async function runOn(list: string, parsed: RunArguments, { exitCodes }: RunRequest): Promise<void> {
+export async function runOn(list: string, parsed: RunArguments, exitCodes: ExitCodes): Promise<void> {
   const { hosts, isAny, directory } = check(list, parsed);
   const { values } = parsed;
   const hasTerminal = isTerminal(0) && isTerminal(1);
@@ -86,10 +86,10 @@ async function keepThere(
   return answer.error ?? answer.output.trim();
 }
 
-/** Submits a job on another machine, prints its address, and ends this process. */
-export async function submitOn(list: string, parsed: RunArguments, request: RunRequest): Promise<void> {
+/** Submits a job on another machine, prints its address, and ends this process. @param parsed checked as for this machine */
+export async function submitOn(list: string, parsed: RunArguments): Promise<void> {
   const environment = environmentFor(parsed.values.env ?? []);
-  process.exit(await submitTo(list, parsed, request, environment)); // other hosts may still be asked
+  process.exit(await submitTo(list, parsed, environment)); // other hosts may still be asked
 }
 
 /** As {@link submitOn}, but returns the exit code. @param environment variables that go with it */
@@ -102,11 +102,11 @@ export async function submitTo(...request: Submission): Promise<number> {
   }
 }
 
-type Submission = [list: string, given: RunArguments, request: RunRequest, environment: Environment];
+type Submission = [list: string, given: RunArguments, environment: Environment];
 
 async function submitUnlessInterrupted(
   interrupts: Interrupts,
-  ...[list, given, { exitCodes }, environment]: Submission
+  ...[list, given, environment]: Submission
 ): Promise<number> {
   const { hosts, isAny, directory } = check(list, given);
   const wait = waitOption(given.values, true);
@@ -151,13 +151,13 @@ async function submitUnlessInterrupted(
     const { id, at, note } = job;
     if (at === null && after.length === 0) {
       say(note ?? 'no host can serve it');
-      return exitCodes.ERR_INVALID_ARGUMENT;
+      return EXIT_CODES.ERR_INVALID_ARGUMENT;
     }
     print(`any:${id}`, () => cancelUntold(id));
     return 0;
   };
   if (after.length > 0) return waitSomewhere(hosts);
-  return choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere, PATIENCE_MS);
+  return choose(hosts, isAny, values, EXIT_CODES, start, wait === null ? null : waitSomewhere, PATIENCE_MS);
 }
 
 /** Ctrl-C while a job is being submitted: it is taken back, as its user doesn't have its address. */

@@ -21,7 +21,7 @@ import { getGPUs } from '../status/index.ts';
 import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum, type Use } from '../usage/index.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { alignColumns, print, say } from './output.ts';
 
 const DEFAULT_SINCE = '30d';
@@ -54,7 +54,6 @@ const GROUPS = [
         help: 'print { since, until, by, gpus, rows: [{ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }], longest, skipped }; null is unknown',
       },
       ...HOSTS_WITH_JSON,
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

@@ -44,7 +44,8 @@ export async function resubmitOn(list: string, jobs: readonly string[], env: rea
     const values = { ...kept, ...after(true), ...after(false), ...array, on: list, chdir: directory };
     const again = { ...parsed, values };
     const more = environmentFor(env, variables);
-    const code = await submitTo(list, again, checkRun(again, 'submit'), [...environment, ...more]);
+    checkRun(again, 'submit');
+    const code = await submitTo(list, again, [...environment, ...more]);
     if (code !== 0) process.exit(code);
   }
   process.exit(); // other hosts may still be asked
@@ -88,7 +89,7 @@ function refuseLiving(store: JobStore, id: number, after: readonly { id: number;
 /** A job of another machine, as it was submitted to it from here. Ends this process if its host doesn't answer. @throws ERR_INVALID_ARGUMENT */
 async function jobOf(address: JobAddress, list: string): Promise<Asked> {
   const { host } = address;
-  const found = await jobsElsewhere([address], false);
+  const found = await jobsElsewhere([address]);
   if (found === null) process.exit();
   const [{ array: part, state }] = found;
   const id = /^\d+$/.test(address.job) ? Number(address.job) : (part?.id ?? found[0].id);

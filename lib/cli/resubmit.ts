@@ -15,7 +15,7 @@ import {
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
 import { byHost } from './job-address.ts';
-import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { print } from './output.ts';
 
 const GROUPS = [
@@ -30,7 +30,6 @@ const GROUPS = [
         isRepeatable: true,
         help: "with --on, carry a variable of the job's environment over; NAME can be a pattern ('WANDB_*')",
       },
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

@@ -12,7 +12,6 @@ import {
 } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
-  CLAIMING,
   CRITERIA_GROUP,
   claimOptions,
   countOption,
@@ -21,9 +20,9 @@ import {
   placeholderOption,
   refusePreemptibleShare,
   URGENT,
-  waitOptions,
+  VISIBLE_DEVICES,
+  WAIT_BY_DEFAULT,
 } from './claim-options.ts';
-import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
 import { ABOUT, JOB } from './job-options.ts';
 import {
   durationAfterWait,
@@ -54,7 +53,7 @@ export const RUN_GROUPS = [
     options: {
       ...countOption('claim'),
       ...MEMORY,
-      ...waitOptions(true),
+      ...WAIT_BY_DEFAULT,
       ...URGENT,
       for: {
         value: 'DURATION',
@@ -86,16 +85,10 @@ export const RUN_GROUPS = [
         isAdvanced: true,
       },
       ...ABOUT,
-      'conflict-exit-code': {
-        value: 'N',
-        help: 'exit with N (0 to 255) instead of 75',
-        candidates: ['0', '75'],
-        isAdvanced: true,
-      },
       ...placeholderOption(
         'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
       ),
-      ...CLAIMING,
+      ...VISIBLE_DEVICES,
       ...ON,
     },
   },
@@ -134,8 +127,6 @@ export interface RunRequest {
   idle: IdleLimit | null;
   /** null: the command never gives way. */
   preemption: Preemption | null;
-  /** With the user's own one where no GPU can be had: some scripts rely on 0. */
-  exitCodes: ExitCodes;
 }
 
 /** @param called the command's name @throws ERR_INVALID_ARGUMENT */
@@ -147,7 +138,7 @@ export function checkRun({ values, command, args }: Parsed<typeof RUN_GROUPS>, c
   const option = durationAfterWait(values, duration);
   if (option !== null) throw usage(`'${duration}' would be the command; write ${option}`);
   refuseStrayWords(command, args);
-  const { name, note, 'conflict-exit-code': conflict } = values;
+  const { name, note } = values;
   const asked = { ...(name === undefined ? {} : { name }), ...(note === undefined ? {} : { note }) };
   checkJobOptions(asked);
   const isPreemptible = values.preemptible === true;
@@ -180,7 +171,6 @@ export function checkRun({ values, command, args }: Parsed<typeof RUN_GROUPS>, c
     limit,
     idle: parseIdle(values.idle, isHere),
     preemption,
-    exitCodes: conflict === undefined ? EXIT_CODES : conflictExitCodes(conflict),
   };
 }
 
@@ -194,11 +184,4 @@ function refuseStrayWords(command: readonly string[], args: readonly string[]): 
   if (list !== null) throw usage(`${showValue(word)} would be the command; write ${list}`);
   if (command.includes('--'))
     throw usage(`${showValue(word)} would be the command: it belongs to no option; see --help`);
-}
-
-function conflictExitCodes(text: string): ExitCodes {
-  const code = Number(text);
-  if (/^\d{1,3}$/.test(text) && code <= 255)
-    return { ...EXIT_CODES, ERR_GPU_UNAVAILABLE: code, ERR_TIMEOUT: code };
-  throw usage(`--conflict-exit-code: ${showValue(text)} is not an exit code; use 0 to 255`);
 }

@@ -8,10 +8,11 @@ import {
   warnOfOwnDevices,
 } from '../jobs/index.ts';
 import { native } from '../native.ts';
+import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { withExitCode } from './exit-codes.ts';
+import { EXIT_CODES, type ExitCodes, withExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
 import { print, say } from './output.ts';
 import { checkRun, RUN_GROUPS, type RunRequest } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
@@ -25,6 +26,13 @@ const GROUPS = [
         help: 'with --preemptible: wait for GPUs again afterwards, and restart the command',
         isAdvanced: true,
       },
+      'conflict-exit-code': {
+        value: 'N',
+        help: 'exit with N (0 to 255) instead of 75',
+        candidates: ['0', '75'],
+        isAdvanced: true,
+      },
+      ...SIMULATE,
       'over-ssh': {
         value: 'TEXT',
         isValueOptional: true,
@@ -43,13 +51,24 @@ const GROUPS = [
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   if (values.requeue && !values.preemptible) throw usage('--requeue needs --preemptible');
-  if (values.on !== undefined)
-    return (await import('./remote.ts')).runOn(values.on, parsed, checkRun(parsed, 'run'));
+  const exitCodes = exitCodesFor(values['conflict-exit-code']);
+  if (values.on !== undefined) {
+    checkRun(parsed, 'run');
+    return (await import('./remote.ts')).runOn(values.on, parsed, exitCodes);
+  }
   const start = readStart();
-  const request = checkRun(parsed, 'run');
-  await runHere(parsed, request, start).catch((error: unknown) => {
-    throw withExitCode(error, request.exitCodes);
+  await runHere(parsed, checkRun(parsed, 'run'), start).catch((error: unknown) => {
+    throw withExitCode(error, exitCodes);
   });
+}
+
+/** The exit codes, with the user's own one where no GPU can be had: some scripts rely on 0. @throws ERR_INVALID_ARGUMENT */
+function exitCodesFor(conflict: string | undefined): ExitCodes {
+  if (conflict === undefined) return EXIT_CODES;
+  const code = Number(conflict);
+  if (/^\d{1,3}$/.test(conflict) && code <= 255)
+    return { ...EXIT_CODES, ERR_GPU_UNAVAILABLE: code, ERR_TIMEOUT: code };
+  throw usage(`--conflict-exit-code: ${showValue(conflict)} is not an exit code; use 0 to 255`);
 }
 
 async function runHere(

@@ -1,7 +1,7 @@
 import { type CheckResult, Page, runPart, runSelftest, type SelftestReport } from '../check/index.ts';
 import { checkOptions } from '../claims/index.ts';
 import { ownProgram, parseDuration } from '../platform/index.ts';
-import { CRITERIA, claimOptions, countOption, NAMES, waitOption, waitOptions } from './claim-options.ts';
+import { CRITERIA, claimOptions, countOption, NAMES, WAIT, waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { toArguments } from './hosts.ts';
 import { type OptionGroup, type OptionTable, type Parsed, rejectOperands, SIMULATE } from './options.ts';
@@ -13,7 +13,6 @@ const DEFAULT_TIMEOUT = '5m';
 /** Which GPUs it may claim. */
 const OFFERED = {
   devices: CRITERIA.devices,
-  exclude: CRITERIA.exclude,
   'max-used-memory': CRITERIA['max-used-memory'],
   'allow-processes': CRITERIA['allow-processes'],
   force: CRITERIA.force,
@@ -26,7 +25,7 @@ const GROUPS = [
         ...countOption('claim').gpus,
         help: 'claim N GPUs (default: two, or one where two are not free)',
       },
-      ...waitOptions(false),
+      ...WAIT,
       timeout: {
         value: 'DURATION',
         help: `take at most this long once the GPUs are claimed (default ${DEFAULT_TIMEOUT})`,

@@ -201,7 +201,6 @@ export const COMMAND: Command = {
           help: 'be a process of this type (occupy): compute, graphics, compute+graphics, or mps-server, whose clients are the processes that compute on the GPU meanwhile',
           candidates: ['compute', 'graphics', 'compute+graphics', 'mps-server'],
         },
-        graphics: { help: 'the same as --type graphics' },
         name: { value: 'NAME', help: 'use this name for the process (occupy)' },
         ...RECORD,
         ...PLAY,

@@ -2,10 +2,10 @@ import { checkOptions, describeBooking, type JudgedGPU } from '../claims/index.t
 import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
 import { discover, gpuJSON, observeTopology } from '../status/index.ts';
-import { CRITERIA_GROUP, claimOptions, MACHINE, NAMES } from './claim-options.ts';
+import { CRITERIA_GROUP, claimOptions, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { hasColour, isTerminal, pageWidth, print } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 import { topologyTable } from './topology.ts';
@@ -33,7 +33,7 @@ const GROUPS = [
       },
       ...WATCH,
       ...HOSTS_WITH_JSON,
-      ...MACHINE,
+      ...SIMULATE,
     },
   },
   CRITERIA_GROUP,

@@ -15,7 +15,7 @@ import {
 import { showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { withExitCode } from './exit-codes.ts';
+import { EXIT_CODES } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
 import { announce, becomeSweepJob, jobOptions, prepareJob } from './job-options.ts';
 import { type Parsed, usage } from './options.ts';
@@ -31,8 +31,10 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   if (array !== undefined && waitOption(values, true) === null)
     throw usage('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
   retriesOf(values.retry);
-  if (values.on !== undefined)
-    return (await import('./remote.ts')).submitOn(values.on, parsed, checkRun(parsed, 'submit'));
+  if (values.on !== undefined) {
+    checkRun(parsed, 'submit');
+    return (await import('./remote.ts')).submitOn(values.on, parsed);
+  }
   const start = readStart(values['as-job']);
   if (array !== undefined && start.controls !== null)
     return runParts(new SweepProgress(start.controls), values['like-slurm'] === true);
@@ -51,19 +53,14 @@ async function submitFirst(parsed: Parsed<typeof SUBMIT_GROUPS>, first: Start): 
   const waits = waitOption(values, true) !== null;
   const start = belowSubmitter(first);
   const asked = await jobOptions(values);
-  let job: JobProcess;
-  try {
-    job = await submitCommand(
-      request.settings,
-      command,
-      asked,
-      { limit: request.limit, waits, array },
-      start,
-      announce,
-    );
-  } catch (error) {
-    throw withExitCode(error, request.exitCodes);
-  }
+  const job = await submitCommand(
+    request.settings,
+    command,
+    asked,
+    { limit: request.limit, waits, array },
+    start,
+    announce,
+  );
   // An array waits for jobs before it, but not for GPUs: its parts do.
   await (array === undefined ? runJob(job, parsed, request) : becomeSweepJob(job));
 }
@@ -103,7 +100,7 @@ async function runJob(
   { values, command }: Parsed<typeof SUBMIT_GROUPS>,
   request: RunRequest,
 ): Promise<void> {
-  const { settings, limit, exitCodes } = request;
+  const { settings, limit } = request;
   try {
     await prepareJob(job);
     // A job that restarts has waited before: the limit of that wait doesn't count again.
@@ -120,9 +117,9 @@ async function runJob(
   } catch (error) {
     if (error instanceof GPUOwnerError) {
       const hasMoved = error.code === 'ERR_ABORTED';
-      job.fail(exitCodes[error.code], error.message, hasMoved ? null : error.code);
+      job.fail(EXIT_CODES[error.code], error.message, hasMoved ? null : error.code);
     }
-    throw withExitCode(error, exitCodes);
+    throw error;
   }
 }
 

@@ -27,7 +27,6 @@ const GROUPS = [
         help: `sort GPUs by ${SORT_KEYS.join(', ')} (default gpu)`,
         candidates: SORT_KEYS,
       },
-      filter: { value: 'TEXT', help: 'show only GPUs, requests and processes with this text' },
       json: {
         help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, jobs, problem } instead; with --interval, a line every DURATION',
       },
@@ -42,7 +41,7 @@ async function top(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
   const { request } = checkOptions({});
-  const options = { sort: sortKey(values), filter: (values.filter ?? '').slice(0, 100) };
+  const options = { sort: sortKey(values), filter: '' };
   const interval = Math.min(
     Math.max(MIN_INTERVAL_MS, parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval')),
     MAX_TIMER_MS,

@@ -13,7 +13,7 @@ import {
   ordinal,
   parseDuration,
 } from '../platform/index.ts';
-import { waitOption, type waitOptions } from './claim-options.ts';
+import { type WAIT_BY_DEFAULT, waitOption } from './claim-options.ts';
 import type { InferValues } from './options.ts';
 import { isTerminal, say, write } from './output.ts';
 
@@ -29,7 +29,7 @@ interface WaitProgress {
 }
 
 /** The wait that the options ask for, with a report of it; null: don't wait. @param byDefault whether to wait if nothing is said */
-export function waitLimits(values: InferValues<ReturnType<typeof waitOptions>>, byDefault: boolean) {
+export function waitLimits(values: InferValues<typeof WAIT_BY_DEFAULT>, byDefault: boolean) {
   const wait = waitOption(values, byDefault);
   if (wait === null) return null;
   return {

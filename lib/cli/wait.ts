@@ -12,7 +12,7 @@ import {
 import { parseDuration, timerMs } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
-import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
 
 const GROUPS = [
@@ -23,7 +23,6 @@ const GROUPS = [
         help: 'give up after DURATION (30s, 10m, 2h)',
         candidates: ['10m', '1h'],
       },
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

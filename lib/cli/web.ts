@@ -13,7 +13,7 @@ import {
 import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import type { Command } from './command.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
-import { listenOption, type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
@@ -46,7 +46,6 @@ const GROUPS = [
         candidates: ['1s', '2s', '5s'],
       },
       ...HOSTS,
-      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

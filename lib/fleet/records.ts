@@ -3,8 +3,6 @@ import type { PlaceState } from '../jobs/index.ts';
 import { isoTime, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
 import {
-  BOOKING_ENTRY,
-  type BookingEntry,
   GPU,
   id,
   JOB,
@@ -101,7 +99,6 @@ export interface Records {
   machines: Snapshot;
   /** One. */
   report: Report;
-  bookings: BookingEntry;
 }
 
 const CHECKS: Readonly<Record<keyof Records, Check>> = {
@@ -112,7 +109,6 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   places: listOf(record(PLACE), 1),
   metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
   report: (value, path) => [REPORT(value, path)],
-  bookings: listOf(BOOKING_ENTRY, MAX_RECORDS),
   machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),
 };
 

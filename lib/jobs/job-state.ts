@@ -1,6 +1,4 @@
 // How jobs stand, and which job a word means.
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import {
   findUid,
@@ -15,12 +13,12 @@ import {
 import type { Job } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
 import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
-import { ENVIRONMENT, JobStore } from './job-store.ts';
+import { JobStore } from './job-store.ts';
 
 export type { Job } from '../shapes/index.ts';
 
 /** A job with what only its own files tell. */
-export type JobDetails = Job & Required<Pick<Job, 'directory' | 'limit' | 'environment'>>;
+export type JobDetails = Job & Required<Pick<Job, 'directory' | 'limit'>>;
 
 /** A job's own state, without what the locks of the machine tell. @param since see {@link JobStore.read} */
 export function stateOf(
@@ -120,15 +118,10 @@ export function jobDetails(store: JobStore, id: number, lockDirectory?: string):
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
   const { directory, limitMs } = found.job.request;
-  const environment = readFileSync(join(store.directoryOf(id), ENVIRONMENT), 'latin1').split('\0');
   return {
     ...describe(found, readActivity(lockDirectory)),
     directory: sanitize(directory, MAX_REASON_LENGTH),
     limit: limitMs === null ? null : limitMs / 1_000,
-    environment: environment
-      .filter(Boolean)
-      .map((variable) => sanitize(variable.split('=', 1)[0], 200))
-      .sort(),
   };
 }
 

@@ -266,7 +266,6 @@ export const JOB_FIELDS = {
     'where it runs; here and below: only if it is asked for by its number',
   ),
   limit: described(schema.optional(or(number)), 'the time limit, in seconds'),
-  environment: described(optional(someOf(text)), 'with `--environment`: the names of its variables'),
   host: described(optional(text), 'the machine; missing: this one; any: it moves while it waits'),
 };
 export const JOB = record(JOB_FIELDS, 'A job of the user who asks, as in `gpu-owner jobs --json`.');

@@ -13,7 +13,7 @@ import weakref
 
 from . import environment
 from .command import command_words
-from .criteria import criteria_among, criteria_words, explains_options, wait_option, whole_count
+from .criteria import criteria_among, explains_options, wait_option, whole_count
 from .cuda import cuda_devices, import_torch
 from .environment import (
     all_wide,
@@ -186,10 +186,8 @@ def claim(
     force: bool = False,
     placeholder: Optional[str] = None,
     visible_devices: Optional[str] = None,
-    lock_dir: Optional[str] = None,
     lock_timeout: Union[None, float, str] = None,
     urgent: bool = False,
-    simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
     once: bool = False,
     name: Optional[str] = None,
@@ -213,9 +211,9 @@ def claim(
     placeholder: 'auto' (default), 'keep' or 'none': how long a small process keeps the GPUs visibly taken.
     visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES. While other claims
         of this process stand, theirs is the default.
-    lock_dir: another lock directory. lock_timeout: how long to wait for another claim's decision, seconds or '2s' (default).
+    lock_timeout: how long to wait for another claim's decision, seconds or '2s' (default).
     urgent: go to the front of the queue; only for users whom the machine's configuration lists.
-    simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
+    command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
     once: for a process that runs several jobs one after the other, such as a worker of a pool. The first call claims, later ones
         return that claim. The claim lasts until release() or the end of the process, not until the end of a `with` block.
     name: this claim replaces the one of this process with the same name, if that stands; the same request keeps its GPUs. In a
@@ -231,8 +229,10 @@ def claim(
     made = Claim() if _made is None else _made
     made._once = once
     count = whole_count(count)
-    args = [f"--gpus={count}", wait_option(wait)]
-    args += criteria_among(locals())
+    args = [f"--gpus={count}", *criteria_among(locals())]
+    waits = wait_option(wait)
+    if waits != "--no-wait":
+        args.append(waits)
     if memory is not None:
         args.append(f"--memory={memory}")
     if placeholder is not None:
@@ -258,8 +258,7 @@ def claim(
         if kept is not None:
             return kept
         _tell_of_unreferenced()
-        where = criteria_words(lock_dir=lock_dir, simulate=simulate)
-        env, uses_cuda = claimant_environment(made, count, words, where)
+        env, uses_cuda = claimant_environment(made, count, words)
         if uses_cuda:  # contexts outlive a claim, and are no reason not to have a GPU again
             args.append(f"--claimant={os.getpid()}")
         holder = Holder(words, args, env, why_hidden(), own_note())
@@ -267,7 +266,7 @@ def claim(
             holding = Holding(holder, holder.answer(), caller())
             holding.scheduled = made._wide
             if made._wide:
-                holding.numbered = can_be_wide(holding, words, where)
+                holding.numbered = can_be_wide(holding, words)
             with environment.lock:
                 refuse_mixture(holding)
                 refuse_late(holding, made._late)

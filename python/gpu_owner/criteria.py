@@ -49,8 +49,6 @@ def criteria_words(
     exclude: Optional[Selector] = None,
     exclude_names: Optional[Selector] = None,
     force: bool = False,
-    lock_dir: Optional[str] = None,
-    simulate: Optional[Union[int, str]] = None,
 ) -> List[str]:
     args = []
     for name, value in (
@@ -68,9 +66,6 @@ def criteria_words(
     for name, flag in (("allow-processes", allow_processes), ("allow-unknown", allow_unknown), ("force", force)):
         if flag:
             args.append(f"--{name}")
-    for name, text in (("lock-dir", lock_dir), ("simulate", simulate)):
-        if text is not None:
-            args.append(f"--{name}={text}")
     return args
 
 

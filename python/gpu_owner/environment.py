@@ -195,7 +195,7 @@ def outer_environment() -> Dict[str, str]:
     return env
 
 
-def claimant_environment(made: Claim, count: int, command: Sequence[str], where: Sequence[str]) -> Tuple[Dict[str, str], bool]:
+def claimant_environment(made: Claim, count: int, command: Sequence[str]) -> Tuple[Dict[str, str], bool]:
     """For `hold`, with the GPUs that CUDA shows here; and whether CUDA runs in this process."""
     env = outer_environment()
     bound = cuda_devices()
@@ -206,7 +206,7 @@ def claimant_environment(made: Claim, count: int, command: Sequence[str], where:
 
     if not bound or shows_others(bound) and not made._late:
         raise initialized_error()
-    known = {digits_of(gpu.uuid): gpu for gpu in snapshot(command, ["status", "--json", *where])}
+    known = {digits_of(gpu.uuid): gpu for gpu in snapshot(command, ["status", "--json"])}
     with lock:
         held = {digits_of(device.uuid): device.index for living in holdings for device in living.devices}
     left = [known[digits] for digits in bound if digits in known and digits not in held]
@@ -228,7 +228,7 @@ def claimant_environment(made: Claim, count: int, command: Sequence[str], where:
     return env, True
 
 
-def can_be_wide(holding: Holding, command: Sequence[str], where: Sequence[str]) -> bool:
+def can_be_wide(holding: Holding, command: Sequence[str]) -> bool:
     """Whether CUDA's numbers are the machine's, in this process and in its children, if CUDA_VISIBLE_DEVICES stays as it is."""
     with lock:
         outer = before if holdings else inherited_variables()
@@ -237,7 +237,7 @@ def can_be_wide(holding: Holding, command: Sequence[str], where: Sequence[str]) 
             return False
     from .machine import snapshot
 
-    gpus = snapshot(command, ["status", "--json", *where])
+    gpus = snapshot(command, ["status", "--json"])
     # CUDA shows one MIG instance only; whether it counts a GPU that doesn't answer isn't known.
     if any(gpu.instance is not None or not gpu.uuid or gpu.name is None for gpu in gpus):
         return False

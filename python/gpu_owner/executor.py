@@ -89,11 +89,9 @@ class Executor(concurrent.futures.Executor):
         force: bool = False,
         placeholder: Optional[str] = None,
         visible_devices: Optional[str] = None,
-        lock_dir: Optional[str] = None,
         urgent: bool = False,
         preemptible: bool = False,
         grace: Union[None, float, str] = None,
-        simulate: Optional[Union[int, str]] = None,
         command: Optional[Command] = None,
     ) -> None:
         if getattr(process.current_process(), "_inheriting", False):
@@ -239,7 +237,7 @@ class Executor(concurrent.futures.Executor):
             if asked > good_until:
                 own = self._pids()
                 try:
-                    queue = read_json(self._words, ["queue", "--json", *self._where()])
+                    queue = read_json(self._words, ["queue", "--json"])
                 except GPUOwnerError:
                     queue = []
                 own |= self._pids()
@@ -252,9 +250,6 @@ class Executor(concurrent.futures.Executor):
     def _pids(self) -> Set[int]:
         """The requests and leases of this pool."""
         return {worker.process.pid for worker in list(self._workers) if worker.process is not None}
-
-    def _where(self) -> List[str]:
-        return [word for word in self._args if word.startswith(("--lock-dir=", "--simulate="))]
 
 
 def _finish_all() -> None:

@@ -7,7 +7,7 @@ import os
 import re
 
 from .command import command_words, output_of, read_json, run_command
-from .criteria import criteria_among, criteria_words, duration_word, explains_options, wait_option, whole_count
+from .criteria import criteria_among, duration_word, explains_options, wait_option, whole_count
 from .environment import outer_environment
 from .errors import UsageError
 from .messages import ERROR, error_of
@@ -44,19 +44,18 @@ class Job:
     A job in the background: what `submit` returns, or `Job(12)` or `Job("train")` for one of this user's that exists. The
     methods ask the command each time.
 
-    id: its number, or its name. simulate: its simulated machine, if it was submitted for one. command: as for `claim`.
+    id: its number, or its name. command: as for `claim`.
     """
 
-    def __init__(self, id: Union[int, str], *, simulate: Optional[Union[int, str]] = None, command: Optional[Command] = None) -> None:
+    def __init__(self, id: Union[int, str], *, command: Optional[Command] = None) -> None:
         self._words = command_words(command)
-        self._where = criteria_words(simulate=simulate)
         self.id = self._named(id) if isinstance(id, str) and not re.match(r"[0-9]{1,9}\Z", id) else _job_number(id)
 
     def _named(self, name: str) -> int:
         """The number of a job of this machine by its name."""
         if not re.match(r"(?![0-9]+_[0-9]+\Z)[^\s:,/-][^\s:,/]*\Z", name):
             raise UsageError(f"Job: {name!r} is not the number or the name of a job of this machine; use Job(12) or Job('train')")
-        [found] = read_json(self._words, ["jobs", "--json", *self._where, "--", name])
+        [found] = read_json(self._words, ["jobs", "--json", "--", name])
         return _job_number(found["id"])
 
     def wait(self, timeout: Union[None, float, str] = None) -> int:
@@ -65,7 +64,7 @@ class Job:
         cancelled before it started, 137 if it was lost. timeout: seconds or '10m'; then it raises WaitTimeoutError, and the job goes on.
         """
         limit = [] if timeout is None else [f"--timeout={duration_word(timeout, 'timeout')}"]
-        code, _, messages = run_command(self._words, ["wait", str(self.id), *limit, *self._where])
+        code, _, messages = run_command(self._words, ["wait", str(self.id), *limit])
         message = messages.take()
         if message.startswith(ERROR) or code < 0:  # `wait` was killed, and the job goes on
             raise error_of(code, message, self._words)
@@ -79,7 +78,7 @@ class Job:
         had before. Raises GPUOwnerError if something of it can't be ended.
         """
         limit = [] if grace is None else [f"--grace={duration_word(grace, 'grace')}"]
-        code, _, messages = run_command(self._words, ["cancel", str(self.id), *limit, *self._where])
+        code, _, messages = run_command(self._words, ["cancel", str(self.id), *limit])
         message = messages.take()
         if code != 0:
             raise error_of(code, message, self._words)
@@ -87,11 +86,11 @@ class Job:
     def log(self, lines: Optional[int] = None) -> str:
         """The job's output so far, standard output and error together. lines: only this many of the last lines."""
         last = [] if lines is None else [f"--lines={operator.index(lines)}"]
-        return output_of(self._words, ["logs", str(self.id), *last, *self._where]).decode("utf-8", "replace")
+        return output_of(self._words, ["logs", str(self.id), *last]).decode("utf-8", "replace")
 
     def info(self) -> Record:
         """The job's entry in `gpu-owner jobs --json`."""
-        jobs: List[Record] = read_json(self._words, ["jobs", "--all", "--json", *self._where])
+        jobs: List[Record] = read_json(self._words, ["jobs", "--all", "--json"])
         for one in jobs:
             if one["id"] == self.id:
                 return one
@@ -103,7 +102,7 @@ class Job:
         return _State(self.info()["state"])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Job) and (self.id, self._where) == (other.id, other._where)
+        return isinstance(other, Job) and self.id == other.id
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -145,12 +144,9 @@ def submit(
     force: bool = False,
     placeholder: Optional[str] = None,
     visible_devices: Optional[str] = None,
-    lock_dir: Optional[str] = None,
-    lock_timeout: Union[None, float, str] = None,
     urgent: bool = False,
     preemptible: bool = False,
     grace: Union[None, float, str] = None,
-    simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
 ) -> Job:
     """
@@ -199,8 +195,6 @@ def submit(
     for option, value in (("memory", memory), ("placeholder", placeholder), ("visible-devices", visible_devices)):
         if value is not None:
             args.append(f"--{option}={value}")
-    if lock_timeout is not None:
-        args.append(f"--lock-timeout={duration_word(lock_timeout, 'lock_timeout')}")
     try:
         args += ["--", *(os.fspath(word) for word in words)]
     except TypeError as error:
@@ -213,7 +207,7 @@ def submit(
         program[0] = os.path.abspath(program[0])  # the program is started in another directory
     variables = outer_environment() if env is None else {**env, "GPU_OWNER_ERRORS": "json"}
     number = output_of(program, args, variables, directory, "gpus")
-    return Job(int(number.decode()), simulate=simulate, command=program)
+    return Job(int(number.decode()), command=program)
 
 
 def _jobs(value: Optional[Jobs], name: str) -> List[str]:

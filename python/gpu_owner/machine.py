@@ -110,8 +110,6 @@ def status(
     exclude: Optional[Selector] = None,
     exclude_names: Optional[Selector] = None,
     force: bool = False,
-    lock_dir: Optional[str] = None,
-    simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
 ) -> List[GPUStatus]:
     """All GPUs of the machine, each with who has it. Free means free for these criteria, those of `claim`. Takes nothing."""

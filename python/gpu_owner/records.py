@@ -244,7 +244,6 @@ class Job(_Job, total=False):
 
     directory: str
     limit: Optional[float]
-    environment: List[str]
     host: str
 
 

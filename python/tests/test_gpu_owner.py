@@ -967,13 +967,13 @@ class Parameters(OnMachine):
             print(which(exclude_names=["A100", "4090"]), which(devices="*4090"), which(devices=["2", 1], exclude=2))
             print(which(devices=0, max_power=80), which(devices=0, max_power=80, force=True))
             print(which(devices=1, max_temperature=5), which(devices=1, max_utilization=50.5, placeholder="none"))
-            print(which(simulate=1), which(lock_dir=os.environ["GPU_OWNER_SIMULATE_DIR"] + "/elsewhere", lock_timeout=1.5))
+            print(which(lock_timeout=1.5))
             with gpu_owner.claim(devices=2) as gpus:
                 with gpu_owner.claim(exclude=gpus[0]) as more:
                     print(more[0].index, more[0] == 1)
             """
         )
-        self.assertEqual(lines, ["2 2 2 None", "0 1 1", "None 0", "None 1", "0 2", "1 True"])
+        self.assertEqual(lines, ["2 2 2 None", "0 1 1", "None 0", "None 1", "2", "1 True"])
 
     def test_mistakes(self):
         lines = self.run_script(
@@ -981,7 +981,7 @@ class Parameters(OnMachine):
             for mistake in (
                 dict(count=0), dict(count=4), dict(count=True), dict(count="2"), dict(count=1.5), dict(wait=-1), dict(wait=float("nan")), dict(wait="soon"),
                 dict(wait=[]), dict(min_free_memory="20 bananas"), dict(min_free_memory=20), dict(max_used_memory="20"), dict(max_power="much"), dict(devices=[]), dict(devices=9), dict(devices=1.5),
-                dict(placeholder="no"), dict(visible_devices="name"), dict(lock_dir="here"), dict(exclude=["-x"]),
+                dict(placeholder="no"), dict(visible_devices="name"), dict(exclude=["-x"]),
             ):
                 try:
                     gpu_owner.claim(**mistake)
@@ -1250,14 +1250,15 @@ class Looking(OnMachine):
     def test_an_instance_of_mig_can_be_claimed_and_excluded_itself(self):
         lines = self.run_script(
             """
-            machine = "a100x4-mig"
-            instances = [gpu for gpu in gpu_owner.status(simulate=machine) if gpu.index == 0 and gpu.instance is not None]
+            machine, os.environ["GPU_OWNER_SIMULATE"] = os.environ["GPU_OWNER_SIMULATE"], "a100x4-mig"
+            instances = [gpu for gpu in gpu_owner.status() if gpu.index == 0 and gpu.instance is not None]
             print(instances[2])
             print(repr(instances[2]))
-            with gpu_owner.claim(devices=instances[2], simulate=machine) as gpus:
+            with gpu_owner.claim(devices=instances[2]) as gpus:
                 print(gpus[0].index, gpus[0].instance, gpus[0].uuid == instances[2].uuid)
-            with gpu_owner.claim(devices=instances, exclude=instances[:3], simulate=machine) as gpus:
+            with gpu_owner.claim(devices=instances, exclude=instances[:3]) as gpus:
                 print(gpus[0].uuid == instances[3].uuid)
+            os.environ["GPU_OWNER_SIMULATE"] = machine
             print([gpu.instance for gpu in gpu_owner.status()])
             """
         )

@@ -157,15 +157,6 @@ class Jobs(OnMachine):
         )
         self.assertEqual(lines, ["0 True 1"])
 
-    def test_a_simulated_machine(self):
-        lines = self.run_script(
-            """
-            job = gpu_owner.submit(["true"], gpus=3, simulate=4)
-            print(job.wait(), len(job.info()["gpus"]), job == gpu_owner.Job(1), job.log())
-            """
-        )
-        self.assertEqual(lines, ["0 3 False "])
-
     def test_mistakes(self):
         lines = self.run_script(
             """

@@ -215,7 +215,7 @@ for (const [shell, complete, missing] of SHELLS) {
         'gpu-owner run --wait=1',
         'gpu-owner status --json --simulate h200',
         'gpu-owner run --max-power ',
-        'gpu-owner run --lock-dir ',
+        'gpu-owner run --chdir ',
       ]).map((words) => words.map((word) => word.replace(/^--[a-z-]+=/, '')));
       expect(next).toEqual(['auto', 'keep', 'none']);
       expect(attached).toEqual(['index', 'uuid']);
@@ -284,6 +284,7 @@ test('the commands accept the values that are offered', () => {
   const places: Record<string, string[]> = {
     watch: [],
     interval: [], // the command would go on
+    'lock-timeout': [],
     machine: [],
     memory: [],
     format: [],
@@ -341,7 +342,7 @@ describe('typed at a prompt', () => {
     'gpu-owner comp',
     'gpu-owner run --pla',
     'gpu-owner run --placeholder=ke',
-    'gpu-owner run --lock-dir lock',
+    'gpu-owner run --chdir lock',
     'gpu-owner run -n 2 zz-tr',
     'gpu-owner run -- cat unmis',
     'gpu-owner run --devices unmis',
@@ -352,7 +353,7 @@ describe('typed at a prompt', () => {
     'gpu-owner completion ',
     'gpu-owner run --placeholder ',
     'gpu-owner run --placeholder=keep ',
-    'gpu-owner run --lock-dir locks-here/',
+    'gpu-owner run --chdir locks-here/',
     'gpu-owner run -n 2 zz-train ',
     'gpu-owner run -- cat unmistakable.py ',
     'gpu-owner run --devices unmis',

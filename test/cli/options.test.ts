@@ -1,5 +1,5 @@
 import { describe, expect, expectTypeOf, test } from 'vitest';
-import { waitOption, waitOptions } from '../../lib/cli/claim-options.ts';
+import { WAIT_BY_DEFAULT, waitOption } from '../../lib/cli/claim-options.ts';
 import { type Commands, optionsOf } from '../../lib/cli/command.ts';
 import { COMMANDS } from '../../lib/cli/commands.ts';
 import { type OptionTable, parse } from '../../lib/cli/options.ts';
@@ -8,7 +8,7 @@ const TABLE = {
   count: { short: 'n', value: 'N', help: 'count' },
   follow: { short: 'f', help: 'follow' },
   only: { value: 'LIST', isRepeatable: true, help: 'use only these' },
-  ...waitOptions(false),
+  ...WAIT_BY_DEFAULT,
 } satisfies OptionTable;
 
 function values(...args: string[]) {

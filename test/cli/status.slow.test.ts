@@ -43,7 +43,7 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
       'a-process-with-a-very-long-name',
     ]);
     await output(busy, /ready|cannot|error/);
-    const holder = machine.startCommand(['hold', '--force', '--no-wait', '--placeholder', 'none']);
+    const holder = machine.startCommand(['hold', '--force', '--placeholder', 'none']);
     await Promise.race([output(holder, /visibleDevices/), finished(holder)]).catch(() => {});
     machine.set('gpu=all', 'utilization=100', 'power=9999', 'temperature=105');
     await look();
@@ -106,7 +106,7 @@ test('status --json has processes and lease with all their members', async () =>
     '1',
     '--memory',
     '2GiB',
-    '--graphics',
+    '--type=graphics',
   ]);
   const pid = Number(await output(stranger, /ready (\d+)/));
   const holder = machine.startCommand(['hold']);

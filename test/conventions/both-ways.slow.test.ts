@@ -373,8 +373,9 @@ test('in the home directory PID files are GPU Scheduler’s files: written into,
   });
   expect(code).toBe(75);
   expect(stderr).toContain('(gpu-scheduler, pid');
-  const only = ['run', '--no-wait', '--devices', '0', '--conventions', 'pid-files', '--', 'true'];
-  expect((await machine.runCommand(only, { cwd: home, env })).stderr).toContain('(pid-files, pid');
+  const only = { cwd: home, env: { ...env, GPU_OWNER_CONVENTIONS: 'pid-files' } };
+  const refused = await machine.runCommand(['run', '--no-wait', '--devices', '0', '--', 'true'], only);
+  expect(refused.stderr).toContain('(pid-files, pid');
   expect(existsSync(`${directory}/gpu_0.lock`)).toBe(true);
 });
 

@@ -22,8 +22,8 @@ beforeEach(() => {
 afterEach(() => machine.close());
 
 /** A GPU that gpu_lock has taken is leased where gpu_lock counts. */
-async function counts(args: string[] = [], env: Record<string, string> = {}): Promise<boolean> {
-  const { code, stderr } = await machine.runCommand(['run', '--no-wait', ...args, '--', 'true'], { env });
+async function counts(env: Record<string, string> = {}): Promise<boolean> {
+  const { code, stderr } = await machine.runCommand(['run', '--no-wait', '--', 'true'], { env });
   if (code !== 0 && code !== 75) throw new Error(stderr);
   return code === 75;
 }
@@ -52,25 +52,20 @@ describe('among several choices', () => {
   test('without a choice, auto holds', async () => expect(await counts()).toBe(true));
 
   test('the machine’s file sets the conventions', async () => {
-    expect(await counts([], configure('conventions: none\n', null))).toBe(false);
-    expect(await counts([], configure('conventions: [safe-gpu, gpu_lock]\n', null))).toBe(true);
-    expect(await counts([], configure('conventions: [safe-gpu]\n', null))).toBe(false);
+    expect(await counts(configure('conventions: none\n', null))).toBe(false);
+    expect(await counts(configure('conventions: [safe-gpu, gpu_lock]\n', null))).toBe(true);
+    expect(await counts(configure('conventions: [safe-gpu]\n', null))).toBe(false);
   });
 
   test('the user’s file overrides the machine’s file', async () => {
-    expect(await counts([], configure('conventions: none\n', 'conventions: auto\n'))).toBe(true);
+    expect(await counts(configure('conventions: none\n', 'conventions: auto\n'))).toBe(true);
   });
 
   test('the environment overrides both files', async () => {
     const files = configure('conventions: auto\n', 'conventions: auto\n');
-    expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: 'none' })).toBe(false);
-    expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: 'safe-gpu, pid-files' })).toBe(false);
-    expect(await counts([], { ...files, GPU_OWNER_CONVENTIONS: '' })).toBe(true);
-  });
-
-  test('the option overrides everything', async () => {
-    expect(await counts(['--conventions', 'none'], { GPU_OWNER_CONVENTIONS: 'gpu_lock' })).toBe(false);
-    expect(await counts(['--conventions=safe-gpu,gpu_lock'], { GPU_OWNER_CONVENTIONS: 'none' })).toBe(true);
+    expect(await counts({ ...files, GPU_OWNER_CONVENTIONS: 'none' })).toBe(false);
+    expect(await counts({ ...files, GPU_OWNER_CONVENTIONS: 'safe-gpu, pid-files' })).toBe(false);
+    expect(await counts({ ...files, GPU_OWNER_CONVENTIONS: '' })).toBe(true);
   });
 
   test('the choice holds in the library and in all commands that only look', async () => {
@@ -94,17 +89,12 @@ describe('among several choices', () => {
 });
 
 test.each([
-  [
-    ['--conventions', 'flock'],
-    {},
-    "--conventions: 'flock' is not valid; use 'auto', 'none', or some of safe-gpu",
-  ],
-  [['--conventions', 'safe-gpu,auto'], {}, "--conventions: 'auto' is not valid"],
-  [['--conventions', ''], {}, "--conventions: '' is not valid"],
-  [[], { GPU_OWNER_CONVENTIONS: 'gpulock' }, "GPU_OWNER_CONVENTIONS: 'gpulock' is not valid"],
-])('an unknown name is refused: %j %j', async (args, env, message) => {
-  const { code, stderr } = await machine.runCommand(['run', ...args, '--', 'true'], { env });
-  expect([code, stderr]).toEqual([64, expect.stringContaining(message)]);
+  ['flock', "'flock' is not valid; use 'auto', 'none', or some of safe-gpu"],
+  ['safe-gpu,auto', "'auto' is not valid"],
+])('an unknown name is refused: %s', async (names, message) => {
+  const env = { GPU_OWNER_CONVENTIONS: names };
+  const { code, stderr } = await machine.runCommand(['run', '--', 'true'], { env });
+  expect([code, stderr]).toEqual([64, expect.stringContaining(`GPU_OWNER_CONVENTIONS: ${message}`)]);
 });
 
 test('an unknown name in a file is refused with file and line', async () => {
@@ -142,10 +132,8 @@ test('where CUDA would have to be asked for GPU Scheduler’s numbers, auto leav
 });
 
 test('naming a convention makes its directory', async () => {
-  const { code } = await machine.runCommand(
-    ['run', '--conventions', NAMES.join(), '--', 'true'],
-    here(machine),
-  );
+  const named = { ...here(machine), env: { GPU_OWNER_CONVENTIONS: NAMES.join() } };
+  const { code } = await machine.runCommand(['run', '--', 'true'], named);
   expect(code).toBe(0);
   const made = SHARED_DIRECTORIES.filter(({ name }) => name !== 'safe-gpu').map(({ path }) => path);
   for (const path of [...made, `${machine.directory}/.gpu_locks`]) {
@@ -167,7 +155,7 @@ test('GPU_OWNER_CONVENTIONS_ROOT names another root', async () => {
     JSON.stringify({ user: 'bob', time: 1, uid: 0, owner: process.pid }),
   );
   expect(await counts()).toBe(false);
-  expect(await counts([], { GPU_OWNER_CONVENTIONS_ROOT: root })).toBe(true);
+  expect(await counts({ GPU_OWNER_CONVENTIONS_ROOT: root })).toBe(true);
 });
 
 test('a directory that is a symbolic link doesn’t count', async () => {

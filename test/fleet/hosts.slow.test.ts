@@ -121,20 +121,6 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await machine.runCommand(['wait', '1']);
   });
 
-  test('bookings shows those of the hosts', async () => {
-    const machine = hosts.add('booked', { gpus: 2 });
-    await machine.runCommand(['book', '-n', '2', '--from', '+1h', '--for', '1h', '--note', 'demo']);
-    const { all } = await json('bookings', '--hosts', 'booked,a');
-    expect(all.booked.bookings).toMatchObject([
-      { id: 1, gpus: 2, devices: [{ index: 0 }, { index: 1 }], note: 'demo' },
-    ]);
-    expect(all.a.bookings).toEqual([]);
-    expect((await hosts.run(['bookings', '--hosts', 'booked'])).stdout).toMatch(
-      /^booked:\n {2}1\. GPU 0,1 for \S+, from .* to .*\n {5}note: demo\n+$/,
-    );
-    expect((await hosts.run(['bookings', 'cancel', '1', '--hosts', 'booked'])).code).toBe(64);
-  });
-
   test('--watch keeps one connection per host, makes it anew when it breaks, and ends it with itself', async () => {
     const counted = join(hosts.viewer.directory, 'logins');
     writeFileSync(counted, '');

@@ -143,7 +143,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     await book(['-n', String(GPUS), '--for', '1h', '--user', String(alice.uid)]);
     expect((await machine.runCommand(['status'])).stdout).toMatch(/ booked\n +booked for nobody until /);
     expect((await machine.runCommand(['top'])).stdout).toMatch(/: 3 booked.* booked: for nobody until /s);
-    await endHolder(await startHolder(machine, ['-n', '2', '--no-wait'], alice));
+    await endHolder(await startHolder(machine, ['-n', '2'], alice));
     const { code, stderr } = await machine.runCommand([...RUN, '--no-wait', '--', 'true']);
     expect(code).toBe(75);
     expect(stderr).toContain('GPU 0: free, but booked for nobody until');
@@ -172,7 +172,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     writeFileSync(at('booking-12'), 'nonsense');
     mkdirSync(at('booking-13'));
     expect((await bookings()).map(({ id }: { id: number }) => id)).toEqual([1]);
-    const holder = await startHolder(machine, ['-n', '2', '--no-wait'], alice);
+    const holder = await startHolder(machine, ['-n', '2'], alice);
     await endHolder(holder);
     expect(await book(['--for', '1h'])).toBe(2);
   });

@@ -36,10 +36,15 @@ afterEach(() => machine.close());
 
 const starting = (more: Starting = {}): Starting => ({
   ...more,
-  env: { GPU_OWNER_LOCK_DIR: locks, GO: `${process.execPath} ${command}`, ...more.env },
+  env: {
+    GPU_OWNER_LOCK_DIR: locks,
+    GPU_OWNER_CONVENTIONS: 'none',
+    GO: `${process.execPath} ${command}`,
+    ...more.env,
+  },
 });
 
-const RUN = ['run', '-n', '1', '--placeholder', 'none', '--conventions', 'none'];
+const RUN = ['run', '-n', '1', '--placeholder', 'none'];
 
 function startJob(script: string, more: Starting = {}) {
   return machine.startCommand([...RUN, '--', 'sh', '-c', script], starting(more));
@@ -115,7 +120,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
           ? startJob('echo begun; read x; $GO run --no-wait --placeholder none -- true; echo inside $?', {
               uid: VICTIM,
             })
-          : machine.startCommand(['hold', '--conventions', 'none'], starting({ uid: VICTIM }));
+          : machine.startCommand(['hold'], starting({ uid: VICTIM }));
       await output(job, /begun|devices/);
       const forger = forge();
       const number = await output(forger, /number (\d+)/);

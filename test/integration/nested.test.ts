@@ -404,24 +404,12 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
 });
 
 describe('another lock directory', () => {
-  test('the lock directory of the outer run is passed on to the job', async () => {
-    const path = join(machine.directory, 'locks');
-    const { stdout, stderr } = await runJob(
-      2,
-      '$GO run --devices 1 printenv CUDA_VISIBLE_DEVICES; $GO run -n 3 true; echo $?',
-      ['--lock-dir', path],
-    );
-    expect(stdout).toBe(`${uuidOf(1)}\n64\n`);
-    expect(stderr).toContain('has claimed only 2');
-    expect(readdirSync(path).filter((name) => name.endsWith('.nested-1'))).toEqual([`${uuidOf(1)}.nested-1`]);
-  });
-
   test('a claim in another lock directory knows nothing of the job, and says so', async () => {
     const path = join(machine.directory, 'locks');
     mkdirSync(path, { mode: 0o1777 });
     const { stdout, stderr } = await runJob(
       1,
-      `$GO run --lock-dir ${path} --conventions none printenv CUDA_VISIBLE_DEVICES`,
+      `GPU_OWNER_LOCK_DIR=${path} GPU_OWNER_CONVENTIONS=none $GO run printenv CUDA_VISIBLE_DEVICES`,
     );
     expect(stdout).toBe(`${uuidOf(0)}\n`);
     expect(stderr).toMatch(

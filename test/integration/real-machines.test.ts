@@ -48,7 +48,7 @@ describe('two GPUs, one of which drives the display', () => {
     expect(await machine.runCommand(index)).toMatchObject({ code: 0, stdout: '1\n' });
     expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '1\n', stderr: '' });
     await occupy(1, '--name', 'python');
-    await occupy(0, '--graphics', '--memory', '900MiB', '--name', 'gnome-shell');
+    await occupy(0, '--type=graphics', '--memory', '900MiB', '--name', 'gnome-shell');
     expect(await machine.runCommand(index)).toMatchObject({ code: 0, stdout: '0\n' });
     expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
   });
@@ -56,14 +56,14 @@ describe('two GPUs, one of which drives the display', () => {
   test('the GPU without a display is preferred even if it has less free memory', async () => {
     machine = new Machine(2);
     machine.set('gpu=0', 'display=on');
-    await occupy(1, '--graphics', '--name', 'Xorg'); // which opens all of them
+    await occupy(1, '--type=graphics', '--name', 'Xorg'); // which opens all of them
     expect(await machine.runCommand(['find', '--visible-devices', 'index'])).toMatchObject({ stdout: '1\n' });
   });
 
   test('a desktop whose share of the memory the driver doesn’t tell is no obstacle, up to 4 GiB', async () => {
     machine = new Machine('rtx4090x2-display');
     machine.set('gpu=0', 'unsupported=process-memory');
-    await occupy(0, '--graphics', '--memory', '2GiB', '--name', 'firefox');
+    await occupy(0, '--type=graphics', '--memory', '2GiB', '--name', 'firefox');
     expect(await run('--devices', '0', '--', 'true')).toMatchObject({ code: 0, stderr: '' });
     machine.set('gpu=0', 'hidden-memory=2GiB');
     const { code, stderr } = await run('--devices', '0', '--', 'true');
@@ -104,7 +104,7 @@ describe('a workstation with one GPU', () => {
     machine = new Machine('workstation');
     const job = machine.startCommand(['run', '--', 'sleep', '60']);
     await until(() => machine.processes(0).length === 4); // three of the desktop
-    await occupy(0, '--graphics', '--memory', '900MiB', '--name', 'chrome');
+    await occupy(0, '--type=graphics', '--memory', '900MiB', '--name', 'chrome');
     await pause(800); // the placeholder looks four times a second
     expect(machine.processes(0)).toHaveLength(5);
     expect(await machine.states()).toEqual(['leased']);
@@ -120,7 +120,7 @@ describe('a workstation with one GPU', () => {
     const second = machine.startCommand(['run', '--', 'echo', 'my turn']);
     const ended = finished(second);
     await output(second, /waiting for (?:a|\d+) GPU/);
-    const browser = await occupy(0, '--graphics', '--memory', '900MiB', '--name', 'chrome');
+    const browser = await occupy(0, '--type=graphics', '--memory', '900MiB', '--name', 'chrome');
     first.stdin?.end();
     expect(await ended).toMatchObject({ code: 0, stdout: 'my turn\n' });
     await end(browser.child);
@@ -167,7 +167,7 @@ describe('WSL 2', () => {
   test('where a driver lists some processes, those that draw are no obstacle, those that compute are', async () => {
     machine = new Machine('wsl');
     machine.set('gpu=0', 'unsupported=process-memory,utilization');
-    await occupy(0, '--graphics', '--name', 'Xwayland');
+    await occupy(0, '--type=graphics', '--name', 'Xwayland');
     expect(await run('--', 'true')).toMatchObject({ code: 0, stderr: '' });
     const { pid } = await occupy(0, '--name', 'python');
     expect((await machine.status())[0].reason).toMatch(

@@ -265,18 +265,12 @@ test('a claimant that was suspended after its last look looks again', async (con
   const source = `const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices[0].index);`;
   const suspended = startScript(machine, source, { GPU_OWNER_STOP_AT: 'looked-again' });
   await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
-  const stranger = machine.startCommand([
-    'run',
-    '--lock-dir',
-    join(machine.directory, 'other'),
-    '--conventions',
-    'none', // their marks would keep it from the GPU
-    '--devices',
-    '0',
-    '--',
-    'sleep',
-    '60',
-  ]);
+  const stranger = machine.startCommand(['run', '--devices', '0', '--', 'sleep', '60'], {
+    env: {
+      GPU_OWNER_LOCK_DIR: join(machine.directory, 'other'),
+      GPU_OWNER_CONVENTIONS: 'none', // their marks would keep it from the GPU
+    },
+  });
   await until(() => machine.processes(0).length === 1);
   const resuming = setInterval(() => suspended.kill('SIGCONT'), 50); // the claim stops again with the other GPU
   expect(await finished(suspended)).toMatchObject({ code: 0, stdout: '1\n' });

@@ -38,23 +38,18 @@ test('a job runs in the background: its number, state, exit code and output', as
     ended: null,
   });
   expect((await machine.status())[0].lease).toMatchObject({ job: 1, name: 'first', note: 'for the paper' });
-  const shown = await jobs.run(['jobs', 'first', '--environment'], { env: { SECRET_TOKEN: 'xyz' } });
+  const shown = await jobs.run(['jobs', 'first']);
   expect(shown.stdout).toMatch(
     /^job +1 first\nstate +running\ncommand +sh -c .*\ndirectory +\/.*\nGPUs +0,1\nnote +for the paper\n/,
   );
-  expect(shown.stdout).toMatch(/\noutput +\/.*\nvariables +.*\bPATH\b/);
-  expect(shown.stdout).not.toContain(process.env.PATH);
+  expect(shown.stdout).toMatch(/\noutput +\/.*/);
   const [only] = JSON.parse((await jobs.run(['jobs', '1', '--json'])).stdout);
   expect(only).toMatchObject({ id: 1, state: 'running', directory: process.cwd(), limit: null });
-  expect(only.environment).toBeUndefined();
   expect((await jobs.run(['jobs', '7'])).stderr).toMatch(/you have no job 7/);
   const waiting = machine.startCommand(['run', '--name', 'next', '--note', 'short', '--', 'true']);
   await until(async () => (await machine.runCommand(['queue'])).stdout.includes(', next'));
   expect((await machine.runCommand(['queue'])).stdout).toMatch(
     /^ {2}1\. a GPU for .*, next\n {5}note: short\n {5}GPU 0,1: leased by \S+ since [-\d: ]+\n$/,
-  );
-  expect((await machine.runCommand(['queue', '-v'])).stdout).toMatch(
-    /\n {5}GPU 0: leased .*\(first, pid \d+: .*; note: for the paper\n {5}GPU 1: leased /,
   );
   machine.touch('go');
   await finished(waiting);

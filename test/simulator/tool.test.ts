@@ -185,7 +185,7 @@ test('set --check changes nothing', () => {
 test('occupy can be a graphics process, and takes a UUID, an instance, or NVML’s number of a GPU', async () => {
   const watcher = machine.session();
   await watcher.do('nvml.init()');
-  const graphics = await machine.occupy('GPU-00000000-0000-4000-8000-000000000003', '--graphics');
+  const graphics = await machine.occupy('GPU-00000000-0000-4000-8000-000000000003', '--type=graphics');
   expect(await watcher.do('[nvml.pids(3), nvml.pids(3, "Graphics")]')).toEqual([[], [graphics.pid]]);
   graphics.kill('SIGKILL');
 

@@ -45,8 +45,7 @@ export const SWEEP_GROUP = {
     },
     trials: { value: 'N', help: 'number of combinations to try' },
     metric: { value: 'NAME', help: 'take this value of the results to tell good trials from bad ones' },
-    minimize: { help: 'smaller values of the metric are better (default)', isAdvanced: true },
-    maximize: { help: 'larger values of the metric are better' },
+    maximize: { help: 'larger values are better (default: smaller ones)' },
     'metric-pattern': {
       value: 'REGEXP',
       help: "find the metric's values in the output of programs that don't report them: 'loss: ([0-9.]+)'",
@@ -125,16 +124,7 @@ function retriesOf(text: string | undefined): number | undefined {
 
 /** undefined: the command line says nothing about a search. */
 function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchOptions | undefined {
-  const {
-    method,
-    trials,
-    metric,
-    minimize,
-    maximize,
-    'search-seed': seed,
-    'metric-pattern': pattern,
-  } = values;
-  if (minimize && maximize) throw usage('--minimize and --maximize contradict each other');
+  const { method, trials, metric, maximize, 'search-seed': seed, 'metric-pattern': pattern } = values;
   const number = (text: string | undefined, option: string, least: number) => {
     if (text === undefined) return undefined;
     if (/^\d{1,9}$/.test(text) && Number(text) >= least) return Number(text);
@@ -146,7 +136,7 @@ function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchO
     ...given('metric', metric),
     ...given('pattern', pattern === undefined ? undefined : checkedPattern(pattern)),
     ...given('stopEarly', values['stop-early'] === undefined ? undefined : stopRule(values['stop-early'])),
-    ...given('goal', maximize ? 'maximize' : minimize ? 'minimize' : undefined),
+    ...given('goal', maximize ? 'maximize' : undefined),
     ...given('seed', number(seed, '--search-seed', 0)),
   };
   return Object.keys(options).length === 0 ? undefined : options;

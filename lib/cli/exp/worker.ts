@@ -3,7 +3,7 @@ import { isOver, joinExperiment, runWorkers, runWorkersOfManager, settingsFor } 
 import { DURATIONS, WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { locationOf, METRICS, metricsEndpoint, QUEUE, workerOptions, workerRequest } from './options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
@@ -28,7 +28,6 @@ const GROUPS = [
       },
       ...METRICS,
       ...QUEUE,
-      ...SIMULATE,
     },
   },
   WORKER_CRITERIA_GROUP,
