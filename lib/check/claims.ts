@@ -160,7 +160,7 @@ export async function checkPlaceholder(context: Context): Promise<string> {
 /** A second claim doesn't get claimed GPUs. */
 export async function checkExclusion(context: Context): Promise<string> {
   const claims = new Claims(context);
-  const holder = await claims.hold(['--no-wait', '--placeholder=none']);
+  const holder = await claims.hold(['--placeholder=none']);
   if (holder === null) return claims.explainRefusal('A claim is refused');
   try {
     return `${await checkRefusal(claims, claims.gpus, 'A claim has the GPUs')}.`;

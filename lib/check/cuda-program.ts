@@ -232,7 +232,7 @@ export async function checkCudaDevices({ gpus }: Context): Promise<string> {
 
 /** A claim inside of a job gets GPUs of the job, and no other claim gets these meanwhile. */
 export async function checkNestedClaims({ command, claim, gpus }: Context): Promise<string> {
-  const inside = ['--no-wait', '--placeholder=none', ...claim];
+  const inside = ['--placeholder=none', ...claim];
   const wanted = gpus.map(({ uuid }) => digitsOf(uuid));
   // By numbers, too: then CUDA's order counts.
   for (const form of ['uuid', 'index']) {
@@ -241,6 +241,7 @@ export async function checkNestedClaims({ command, claim, gpus }: Context): Prom
       'run',
       `--gpus=${gpus.length}`,
       `--visible-devices=${form}`,
+      '--no-wait',
       ...inside,
       '--',
       ...cudaList(),
@@ -253,7 +254,7 @@ export async function checkNestedClaims({ command, claim, gpus }: Context): Prom
   }
   const holder = new Subprocess([...command, 'hold', `--gpus=${gpus.length}`, ...inside]);
   const answer = await holder.line(30_000);
-  const second = await runProgram([...command, 'run', '--gpus=1', ...inside, '--', 'true'], 30_000);
+  const second = await runProgram([...command, 'run', '--no-wait', '--gpus=1', ...inside, '--', 'true'], 30_000);
   await holder.stop();
   if (answer === null) fail('A claim inside of the job is refused, though the job has the GPUs.');
   if (second.code !== 75) {

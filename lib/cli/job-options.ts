@@ -1,20 +1,9 @@
-// Options of commands that start jobs in the background, and what becomes of such a job before its command starts.
-import { GPUOwnerError } from '../errors.ts';
-import {
-  becomeKeeperWithoutGPUs,
-  type JobElsewhere,
-  type JobOptions,
-  type JobProcess,
-  parseMove,
-} from '../jobs/index.ts';
+// Options of commands that start jobs in the background.
+import { type JobElsewhere, type JobHooks, type JobOptions, parseMove } from '../jobs/index.ts';
 import { formatMoment, parseDate, parseMoment } from '../platform/index.ts';
-import { EXIT_CODES } from './exit-codes.ts';
 import { addressOf, type JobAddress } from './job-address.ts';
 import { type InferValues, type OptionTable, usage } from './options.ts';
 import { print, say } from './output.ts';
-
-/** As if SIGTERM had ended it. */
-const CANCELLED = 143;
 
 export const ABOUT = {
   name: { value: 'NAME', help: "set the job's name, which other users see" },
@@ -92,39 +81,12 @@ function splitWords(lists: readonly string[] = []): { here: string[]; elsewhere:
   return { here, elsewhere };
 }
 
-/**
- * Prints the number of a job that is about to start. If that can't be printed, the job doesn't start: a second try would run it
- * twice.
- */
-export function announce(id: number, giveUp: () => void): void {
-  print(String(id), () => {
-    giveUp();
-    say(`job ${id} was not started: its number can't be printed`);
-  });
-}
-
-/** Becomes the job of an array or a sweep, which has no GPUs of its own: its controller claims them. */
-export async function becomeSweepJob(job: JobProcess): Promise<void> {
-  try {
-    await prepareJob(job);
-  } catch (error) {
-    if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message, error.code);
-    throw error;
-  }
-  job.begin();
-  becomeKeeperWithoutGPUs(job);
-}
-
-/** Has a job leave its caller, and wait for jobs that it is to follow. Ends this process if one that must end well didn't. */
-export async function prepareJob(job: JobProcess): Promise<void> {
-  job.detach();
-  if (job.isRestarted) return;
-  await job.followed();
-  let { obstacle } = job;
-  if (obstacle === null && job.elsewhere.length > 0)
-    obstacle = await (await import('./jobs-elsewhere.ts')).followElsewhere(job);
-  if (obstacle === null) return;
-  job.fail(CANCELLED, obstacle);
-  say(`cancelled: ${obstacle}`);
-  process.exit(CANCELLED);
-}
+/** How a job tells its number, and follows jobs of other machines. If the number can't be printed, the job doesn't start: a second try would run it twice. */
+export const JOB_HOOKS: JobHooks = {
+  announce: (id, giveUp) =>
+    print(String(id), () => {
+      giveUp();
+      say(`job ${id} was not started: its number can't be printed`);
+    }),
+  followElsewhere: async (job) => (await import('./jobs-elsewhere.ts')).followElsewhere(job),
+};

@@ -1,5 +1,7 @@
 // Commands about jobs of other machines.
+
 import type { Host } from '../config/index.ts';
+import { EXIT_CODES } from '../errors.ts';
 import {
   askHosts,
   chooseHosts,
@@ -21,7 +23,6 @@ import {
   wordOf,
 } from '../jobs/index.ts';
 import { sanitize, sleep } from '../platform/index.ts';
-import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';
 import {
   ANY,

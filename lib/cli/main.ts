@@ -1,4 +1,4 @@
-import { asError, GPUOwnerError } from '../errors.ts';
+import { asError, CommandFailure, EXIT_CODES, GPUOwnerError } from '../errors.ts';
 import { closestProgram, commandInstead, commandProblem, showExtraCertificates } from '../jobs/index.ts';
 import {
   closest,
@@ -11,7 +11,6 @@ import {
 } from '../platform/index.ts';
 import { type Command, type Commands, commandLineOf, optionsOf } from './command.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
-import { CommandFailure, EXIT_CODES } from './exit-codes.ts';
 import { commandsFor } from './foreign-words.ts';
 import { versionText } from './installation.ts';
 import { parse, refuseLongDash, simulateMachine, UnknownWordError, usage } from './options.ts';

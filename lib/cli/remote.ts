@@ -1,5 +1,7 @@
 // `run` and `submit` on another machine.
+
 import { resolve } from 'node:path';
+import { EXIT_CODES, type ExitCodes } from '../errors.ts';
 import {
   chooseHosts,
   commandOnHost,
@@ -16,7 +18,6 @@ import {
 import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
-import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
 import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
 import type { NewMovingJob } from './moving-jobs.ts';

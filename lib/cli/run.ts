@@ -1,20 +1,19 @@
+import { CommandFailure, EXIT_CODES, type ExitCodes, GPUOwnerError } from '../errors.ts';
 import {
   becomeKeeper,
   claimForJob,
   claimUntilInputCloses,
   commandProblem,
   readStart,
-  type Start,
   warnOfOwnDevices,
 } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { EXIT_CODES, type ExitCodes, withExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
 import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
 import { print, say } from './output.ts';
-import { checkRun, RUN_GROUPS, type RunRequest } from './run-request.ts';
+import { checkRun, RUN_GROUPS } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
 const [options, ...criteria] = RUN_GROUPS;
@@ -49,7 +48,7 @@ const GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
-  const { values } = parsed;
+  const { values, command } = parsed;
   if (values.requeue && !values.preemptible) throw usage('--requeue needs --preemptible');
   const exitCodes = exitCodesFor(values['conflict-exit-code']);
   if (values.on !== undefined) {
@@ -57,25 +56,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     return (await import('./remote.ts')).runOn(values.on, parsed, exitCodes);
   }
   const start = readStart();
-  await runHere(parsed, checkRun(parsed, 'run'), start).catch((error: unknown) => {
-    throw withExitCode(error, exitCodes);
-  });
-}
-
-/** The exit codes, with the user's own one where no GPU can be had: some scripts rely on 0. @throws ERR_INVALID_ARGUMENT */
-function exitCodesFor(conflict: string | undefined): ExitCodes {
-  if (conflict === undefined) return EXIT_CODES;
-  const code = Number(conflict);
-  if (/^\d{1,3}$/.test(conflict) && code <= 255)
-    return { ...EXIT_CODES, ERR_GPU_UNAVAILABLE: code, ERR_TIMEOUT: code };
-  throw usage(`--conflict-exit-code: ${showValue(conflict)} is not an exit code; use 0 to 255`);
-}
-
-async function runHere(
-  { values, command }: Parsed<typeof GROUPS>,
-  request: RunRequest,
-  start: Start,
-): Promise<void> {
+  const request = checkRun(parsed, 'run');
   const isRestarted = start.preemptions > 0;
   const overSSH = values['over-ssh'];
   if (overSSH !== undefined) native().processHangUpWithParent();
@@ -87,13 +68,26 @@ async function runHere(
   }
   warnOfOwnDevices(command);
   const wait = waitLimits(isRestarted ? {} : values, true);
-  const claiming = values['until-input-closes']
-    ? claimUntilInputCloses(request.settings, wait)
-    : claimForJob(request.settings, wait, start);
-  const claim = await claiming.finally(() => wait?.end());
-  if (typeof overSSH === 'string' && !isRestarted) print(`\n${overSSH}`);
-  const isRequeued = values.requeue === true;
-  becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
+  try {
+    const claiming = values['until-input-closes']
+      ? claimUntilInputCloses(request.settings, wait)
+      : claimForJob(request.settings, wait, start);
+    const claim = await claiming.finally(() => wait?.end());
+    if (typeof overSSH === 'string' && !isRestarted) print(`\n${overSSH}`);
+    const isRequeued = values.requeue === true;
+    becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
+  } catch (error) {
+    throw error instanceof GPUOwnerError ? new CommandFailure(error, exitCodes[error.code]) : error;
+  }
+}
+
+/** The exit codes, with the user's own one where no GPU can be had: some scripts rely on 0. @throws ERR_INVALID_ARGUMENT */
+function exitCodesFor(conflict: string | undefined): ExitCodes {
+  if (conflict === undefined) return EXIT_CODES;
+  const code = Number(conflict);
+  if (/^\d{1,3}$/.test(conflict) && code <= 255)
+    return { ...EXIT_CODES, ERR_GPU_UNAVAILABLE: code, ERR_TIMEOUT: code };
+  throw usage(`--conflict-exit-code: ${showValue(conflict)} is not an exit code; use 0 to 255`);
 }
 
 export const COMMAND: Command = {

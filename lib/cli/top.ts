@@ -1,9 +1,9 @@
 import { checkOptions } from '../claims/index.ts';
+import { EXIT_CODES } from '../errors.ts';
 import { chooseHosts } from '../fleet/index.ts';
 import { MAX_TIMER_MS, parseDuration, showValue } from '../platform/index.ts';
 import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptions } from '../views/index.ts';
 import type { Command } from './command.ts';
-import { EXIT_CODES } from './exit-codes.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { isTerminal, pageWidth, print, write } from './output.ts';

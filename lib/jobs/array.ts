@@ -7,7 +7,7 @@ import { invalidArgument, listWords, now, showValue, sleep } from '../platform/i
 import { cancelJob, noteCancellation, waitForJobs } from './job-control.ts';
 import type { JobPart, JobRequest } from './job-record.ts';
 import { formatPart, isLiving, type Job, jobAt, parsePart, stateOf } from './job-state.ts';
-import type { JobStore } from './job-store.ts';
+import { JobStore } from './job-store.ts';
 import { cancelBeforeStart, startPart } from './submission.ts';
 import type { SweepProgress } from './sweep-progress.ts';
 
@@ -219,11 +219,13 @@ export class ArrayRun {
   readonly #ended = new Map<number, Job['state']>();
   /** The living parts' files, by the number of the part. */
   readonly #watchers = new Map<number, FSWatcher | null>();
+  readonly #isLikeSlurm: boolean;
   readonly #tell: (line: string) => void;
   #wake = () => {};
 
-  /** @throws ERR_INVALID_ARGUMENT if the job can't be read */
-  constructor(store: JobStore, id: number, tell: (line: string) => void) {
+  /** @param isLikeSlurm whether parts get the variables of Slurm, too @throws ERR_INVALID_ARGUMENT if the job can't be read */
+  constructor(id: number, isLikeSlurm: boolean, tell: (line: string) => void) {
+    const store = JobStore.open();
     const request = store.read(id)?.request;
     const array = arrayOf(request ?? {});
     if (request === undefined || array === null)
@@ -231,25 +233,19 @@ export class ArrayRun {
     this.#store = store;
     this.#request = request;
     this.#array = array;
+    this.#isLikeSlurm = isLikeSlurm;
     this.#tell = tell;
-  }
-
-  get ids(): readonly number[] {
-    return this.#array.ids;
   }
 
   /**
    * Resolves when all parts have ended.
-   * @param variables of the environment of a part @returns whether none failed
+   * @returns whether none failed
    * @throws ERR_INVALID_ARGUMENT if no part can be started any more
    */
-  async run(
-    progress: Pick<SweepProgress, 'note'>,
-    variables: (index: number) => Record<string, number>,
-  ): Promise<boolean> {
+  async run(progress: Pick<SweepProgress, 'note'>): Promise<boolean> {
     const { ids } = this.#array;
     for (;;) {
-      const pauseMs = this.#startNext(variables) ? LOOK_MS : FULL_DISK_MS;
+      const pauseMs = this.#startNext() ? LOOK_MS : FULL_DISK_MS;
       progress.note(this.#ended.size, ids.length);
       if (this.#ended.size === ids.length) break;
       const isUnwatched = [...this.#watchers.values()].includes(null);
@@ -259,7 +255,7 @@ export class ArrayRun {
   }
 
   /** Starts as many parts as may wait now. @returns false: the disk is full */
-  #startNext(variables: (index: number) => Record<string, number>): boolean {
+  #startNext(): boolean {
     const { ids, atOnce } = this.#array;
     let { living, waiting } = this.#look();
     if (this.#store.read(this.#request.id)?.cancellation !== null) return true;
@@ -267,7 +263,7 @@ export class ArrayRun {
       if (waiting >= MAX_WAITING || living >= (atOnce ?? Number.POSITIVE_INFINITY)) break;
       if (this.#ended.has(index) || this.#watchers.has(index)) continue;
       try {
-        startPart(this.#store, this.#request, index, variables(index));
+        startPart(this.#store, this.#request, index, this.#variables(index));
       } catch (error) {
         if (!(error instanceof GPUOwnerError) || error.code !== 'ERR_JOBS') throw error;
         this.#tell(`part ${index} waits: ${error.message}`);
@@ -276,6 +272,25 @@ export class ArrayRun {
       ({ living, waiting } = this.#look());
     }
     return true;
+  }
+
+  /** Variables of the environment of a part. */
+  #variables(index: number): Record<string, number> {
+    const own = {
+      GPU_OWNER_ARRAY_ID: index,
+    };
+    if (!this.#isLikeSlurm) return own;
+    const { ids } = this.#array;
+    const [first = 0, second = first + 1] = ids;
+    return {
+      ...own,
+      SLURM_ARRAY_JOB_ID: this.#request.id,
+      SLURM_ARRAY_TASK_ID: index,
+      SLURM_ARRAY_TASK_COUNT: ids.length,
+      SLURM_ARRAY_TASK_MIN: first,
+      SLURM_ARRAY_TASK_MAX: ids.at(-1) ?? first,
+      SLURM_ARRAY_TASK_STEP: second - first,
+    };
   }
 
   #look(): { living: number; waiting: number } {

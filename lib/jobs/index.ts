@@ -22,7 +22,7 @@ export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
 export { exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
 export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
-export { JobProcess } from './job-process.ts';
+export { type JobHooks, JobProcess } from './job-process.ts';
 export type { JobElsewhere, JobPart } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
 export {
@@ -41,7 +41,6 @@ export { JobStore, stateDirectory } from './job-store.ts';
 export {
   becomeHolder,
   becomeKeeper,
-  becomeKeeperWithoutGPUs,
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
@@ -49,7 +48,7 @@ export { MOVED, type MoveAction, type PlaceState, parseMove, STARTED, settleMove
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
 export { belowSubmitter, isJob, readStart, type Start, type WaitLine } from './start.ts';
-export { askedOf, resubmitJob, submitCommand, submitJob } from './submission.ts';
+export { askedOf, resubmitJob, submitJob } from './submission.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { readSweepTrials, SweepProgress, type SweepTrials } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';

@@ -3,7 +3,7 @@
 import { closeSync, readlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { Settings, Slot, WaitOptions } from '../claims/index.ts';
-import { type ErrorCode, GPUOwnerError } from '../errors.ts';
+import { CommandFailure, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { now, sanitize, setVariables, sleep, systemError, warn } from '../platform/index.ts';
@@ -12,7 +12,13 @@ import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } fr
 import { isAlive, type JobElsewhere, type JobProgress, type JobRequest, writeBlock } from './job-record.ts';
 import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
 import { JobStore, jobLimits, type MadeJob, OUTPUT } from './job-store.ts';
-import { claimForJob, type JobClaim } from './keeper.ts';
+import {
+  becomeKeeper,
+  becomeKeeperWithoutGPUs,
+  claimForJob,
+  type JobClaim,
+  type KeptCommand,
+} from './keeper.ts';
 import type { BackgroundJob } from './keeper-options.ts';
 import { scopeWords } from './login-session.ts';
 import { pruneMoves, startHere } from './move.ts';
@@ -20,8 +26,19 @@ import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
 import { becomePlaced, type JobStart, leaveSubmitter, type Start } from './start.ts';
 import type { TimeLimit } from './time-limit.ts';
 
-/** Tells the number of a job that is about to start. The job won't start if that can't be told: `giveUp` removes it. */
-export type Announce = (id: number, giveUp: () => void) => void;
+/** The parts of a job that the command line has. */
+export interface JobHooks {
+  /** Tells the number of a job that is about to start. The job won't start if that can't be told: `giveUp` removes it. */
+  announce: (id: number, giveUp: () => void) => void;
+  /** Waits for the jobs of other machines that a job is to follow. @returns why it can't start; null: it can */
+  followElsewhere: (job: JobProcess) => Promise<string | null>;
+}
+
+/** A command that a job runs on GPUs. */
+type JobCommand = Omit<KeptCommand, 'start' | 'isRequeued' | 'job'> & { settings: Settings };
+
+/** As if SIGTERM had ended it. */
+const CANCELLED = 143;
 
 const MAX_FAILURE_LENGTH = 1_000;
 
@@ -38,7 +55,7 @@ const MAX_CLOCK_MS = 60_000;
 /** The first process of a job: claims its GPUs, and says how it stands. */
 export class JobProcess implements BackgroundJob {
   readonly store: JobStore;
-  readonly #announce: Announce;
+  readonly #hooks: JobHooks;
   /** Without a submitter once the job is announced. */
   #start: JobStart;
   /** Descriptors that the submitter's caller had open. */
@@ -50,12 +67,12 @@ export class JobProcess implements BackgroundJob {
   #order: string | undefined;
   #isPruned = false;
 
-  private constructor(store: JobStore, start: JobStart, announce: Announce) {
+  private constructor(store: JobStore, start: JobStart, hooks: JobHooks) {
     this.store = store;
     this.#start = start;
     // A user whose command fails again and again doesn't keep the same turn.
     this.#order = start.hasFailed ? undefined : start.order;
-    this.#announce = announce;
+    this.#hooks = hooks;
     setVariables({
       // Descriptors of the submitter are closed before the job starts, and aren't for its command.
       [INHERITED]: withoutDescriptors(process.env[INHERITED] ?? ''),
@@ -65,20 +82,66 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** The process of a job that it has made itself. */
-  static first(store: JobStore, made: MadeJob, start: Start, announce: Announce): JobProcess {
+  static first(store: JobStore, made: MadeJob, start: Start, hooks: JobHooks): JobProcess {
     const foreign = parseInherited(process.env[INHERITED]).descriptors;
     const { request, lock, file } = made;
     const inherited = { request, lock: inheritable(lock), file: inheritable(file) };
     for (const descriptor of [lock, file]) closeSync(descriptor);
-    const job = new JobProcess(store, { ...start, job: inherited }, announce);
+    const job = new JobProcess(store, { ...start, job: inherited }, hooks);
     job.#foreign = foreign;
     return job;
   }
 
   /** The process of a job that another process has made. */
-  static next(start: JobStart, announce: Announce): JobProcess {
+  static next(start: JobStart, hooks: JobHooks): JobProcess {
     const store = start.submitter === null ? JobStore.open() : storeOf(start.job);
-    return new JobProcess(store, start, announce);
+    return new JobProcess(store, start, hooks);
+  }
+
+  /**
+   * Runs the job, from where the process before this one has stopped: leaves the caller, waits for the jobs that it is to follow, claims
+   * GPUs, and becomes the keeper of the command.
+   * @throws what has ended the job, which is noted
+   */
+  async run(asked: () => JobCommand, wait: (WaitOptions & { end(): void }) | null): Promise<never> {
+    try {
+      await this.#begin();
+      const { settings, ...command } = asked();
+      const claim = await this.#claim(settings, wait, command.limit).finally(() => wait?.end());
+      becomeKeeper(claim, { ...command, start: this.#start, isRequeued: true, job: this });
+    } catch (error) {
+      throw this.#failed(error);
+    }
+  }
+
+  /** As {@link run}, of an array or a sweep, which has no GPUs of its own: its controller claims them. */
+  async runWithoutGPUs(): Promise<never> {
+    try {
+      await this.#begin();
+    } catch (error) {
+      throw this.#failed(error);
+    }
+    this.#tellStart();
+    becomeKeeperWithoutGPUs(this);
+  }
+
+  /** @throws CommandFailure if a job that must end well didn't */
+  async #begin(): Promise<void> {
+    this.#detach();
+    if (this.isRestarted) return;
+    await this.#followed();
+    const isElsewhere = (this.request.elsewhere ?? []).length > 0;
+    const why = this.#obstacle ?? (isElsewhere ? await this.#hooks.followElsewhere(this) : null);
+    if (why === null) return;
+    this.#fail(CANCELLED, why);
+    throw new CommandFailure(new GPUOwnerError('ERR_ABORTED', `cancelled: ${why}`), CANCELLED);
+  }
+
+  #failed(error: unknown): unknown {
+    if (!(error instanceof GPUOwnerError)) return error;
+    const hasMoved = error.code === 'ERR_ABORTED';
+    this.#fail(EXIT_CODES[error.code], error.message, hasMoved ? null : error.code);
+    return error;
   }
 
   get request(): JobRequest {
@@ -124,7 +187,7 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** Resolves when the jobs that it is to follow have ended, also where the file of locks that are waited for was removed. */
-  async followed(): Promise<void> {
+  async #followed(): Promise<void> {
     const isAhead = ({ id }: { id: number }) => {
       const job = this.store.read(id);
       return job !== null && isAlive(job);
@@ -136,7 +199,7 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** Why it can't start, if a job that it was to follow didn't end well. */
-  get obstacle(): string | null {
+  get #obstacle(): string | null {
     for (const { id, isOk } of this.request.after) {
       const why = isOk ? whyNeverOk(this.store, id) : null;
       if (why !== null) return `it was to follow job ${id}, which ${why}`;
@@ -148,7 +211,7 @@ export class JobProcess implements BackgroundJob {
    * Lets the job be seen and leaves the submitter, unless its GPUs decide whether there is a job. May become another program, which starts
    * this one again. @throws what prevents the start
    */
-  detach(): void {
+  #detach(): void {
     const { id } = this.request;
     if (this.#start.submitter === null) return;
     this.#output = openOutput(this.request, this.store.directoryOf(id));
@@ -200,7 +263,7 @@ export class JobProcess implements BackgroundJob {
     this.store.announce(id);
     // The array's number was told.
     if (this.request.part === undefined) {
-      this.#announce(id, () => {
+      this.#hooks.announce(id, () => {
         giveBack();
         this.store.remove(id);
       });
@@ -237,7 +300,7 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** @throws as {@link claimForJob} */
-  async claim(settings: Settings, wait: WaitOptions | null, limit: TimeLimit | null): Promise<JobClaim> {
+  async #claim(settings: Settings, wait: WaitOptions | null, limit: TimeLimit | null): Promise<JobClaim> {
     if (this.#start.kind === 'woken') this.#isPruned = true;
     else this.#tell({ reason: 'starting' });
     this.#handOverSlot();
@@ -263,7 +326,7 @@ export class JobProcess implements BackgroundJob {
       claim.release();
       throw error;
     });
-    this.begin({ gpus, until: limit === null ? null : Date.now() + limit.ms });
+    this.#tellStart({ gpus, until: limit === null ? null : Date.now() + limit.ms });
     return claim;
   }
 
@@ -305,14 +368,14 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** Notes that the command is about to start. */
-  begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
+  #tellStart(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
     this.#progress = { pid: process.pid };
     this.#tell({ started: Date.now(), ...more });
     if (!this.isRestarted) this.#notify('started');
   }
 
   /** Notes that the job ends without having started. @param code of the error, if one has ended it */
-  fail(exitCode: number, message: string, code: ErrorCode | null = null): void {
+  #fail(exitCode: number, message: string, code: ErrorCode | null = null): void {
     if (this.#start.submitter !== null) {
       // The submitter's user reads why.
       if (this.request.part === undefined) {

@@ -110,7 +110,7 @@ export async function claimUntilInputCloses(settings: Settings, wait: WaitOption
 }
 
 /** A command that a keeper is to run. */
-interface KeptCommand {
+export interface KeptCommand {
   /** How many of this process's last arguments are the command and its arguments. */
   words: number;
   /** null: it may run for ever. */

@@ -1,11 +1,10 @@
 // How jobs in the background are made. One is an ordinary `run` in a session of its own, which waits in the queue like any other.
 import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { checkPossible, LockDirectory, type RequestClass, type Settings } from '../claims/index.ts';
+import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts';
 import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
-import { errorReason, invalidArgument, sanitize, shellWords, showValue } from '../platform/index.ts';
-import { checkCommand, warnOfOwnDevices } from './command-check.ts';
-import { type Announce, JobProcess } from './job-process.ts';
+import { errorReason, invalidArgument, sanitize, showValue } from '../platform/index.ts';
+import { type JobHooks, JobProcess } from './job-process.ts';
 import { type JobCancellation, type JobRequest, writeBlock } from './job-record.ts';
 import {
   checkJobOptions,
@@ -37,67 +36,36 @@ interface Submission {
   start: readonly string[];
   /** For people. */
   command: string;
-  /** How many GPUs. */
-  count: number;
-  /** Default: normal. */
-  class?: RequestClass;
-  /** Whether it waits for them. */
+  /** The claim, or the claims of its tasks. */
+  request: Settings['request'];
+  /** Whether others claim for it: tasks, here or on other machines. */
+  claims?: 'tasks' | 'elsewhere';
+  /** Whether it waits for GPUs. */
   waits: boolean;
   limit: TimeLimit | null;
   /** The parts of an array; undefined: it is none. */
   array?: string | undefined;
-  /** As in the claim's settings. */
-  lockDirectory: string | undefined;
-  configuredDirectory: string | undefined;
 }
 
 /**
- * Makes a command a job in the background, of which this process is the first.
+ * Makes a program a job in the background, of which this process is the first.
  * @throws ERR_INVALID_ARGUMENT for what can never run, ERR_JOBS, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER; nothing is left then
  */
-export async function submitCommand(
-  { request }: Settings,
-  command: readonly string[],
-  options: JobOptions,
-  { limit, waits, array }: Pick<Submission, 'limit' | 'waits' | 'array'>,
-  start: Start,
-  announce: Announce,
-): Promise<JobProcess> {
-  checkCommand(command);
-  warnOfOwnDevices(command);
-  const { count, class: own = 'normal', lockDirectory, configuredDirectory } = request;
-  const submission: Submission = {
-    start: ['submit'],
-    command: sanitize(shellWords(command), MAX_TITLE_LENGTH),
-    count,
-    class: own,
-    waits,
-    limit,
-    array,
-    lockDirectory,
-    configuredDirectory,
-  };
-  return submitJob(submission, options, () => checkPossible(request), start, announce);
-}
-
-/** @param check refuses what can never run @throws as {@link submitCommand} */
 export async function submitJob(
-  submission: Submission,
+  { start: words, command, request, claims, waits, limit, array }: Submission,
   options: JobOptions,
-  check: () => Promise<Pick<Awaited<ReturnType<typeof checkPossible>>, 'uuids'>>,
   start: Start,
-  announce: Announce,
+  hooks: JobHooks,
 ): Promise<JobProcess> {
-  const { start: words, command, count, waits, limit, lockDirectory, configuredDirectory } = submission;
   checkJobOptions(options);
   if (process.env.GPU_OWNER_JOB) refuseInsideJob();
   const store = JobStore.open();
   const after = dependencies(store, options);
   if (options.notify) checkNotification();
   const place = currentDirectory();
-  const { uuids } = await check();
+  const uuids = claims === 'elsewhere' ? [] : (await checkPossible(request)).uuids;
   const outputPattern = options.output === undefined ? null : outputPath(options.output, place.directory);
-  if (submission.array === undefined && outputPattern !== null && isOfPart(outputPattern))
+  if (array === undefined && outputPattern !== null && isOfPart(outputPattern))
     throw invalidArgument(
       '--output: %a is the number of a part, so it needs --array; write %%a for these two letters',
     );
@@ -106,16 +74,17 @@ export async function submitJob(
     environment: ownEnvironment(),
   };
   refuseTooLarge(files);
+  const { lockDirectory, configuredDirectory } = request;
   const locks = LockDirectory.open(lockDirectory, { lockDirectory: configuredDirectory });
   const made = store.create(
     {
       start: words,
       name: options.name ?? null,
       note: options.note ?? null,
-      command,
-      count,
+      command: sanitize(command, MAX_TITLE_LENGTH),
+      count: claims === undefined ? request.count : 0,
       wanted: waits ? uuids : null,
-      class: submission.class ?? 'normal',
+      class: claims === undefined ? (request.class ?? 'normal') : 'normal',
       ...place,
       umask: process.umask(),
       outputPattern,
@@ -127,12 +96,12 @@ export async function submitJob(
       limitMs: limit?.ms ?? null,
       notify: options.notify,
       resubmits: null,
-      ...(submission.array === undefined ? {} : { array: submission.array }),
+      ...(array === undefined ? {} : { array }),
     },
     files,
     locks,
   );
-  return JobProcess.first(store, made, start, announce);
+  return JobProcess.first(store, made, start, hooks);
 }
 
 /**
@@ -140,7 +109,7 @@ export async function submitJob(
  * @param renumbered jobs that were, and their new numbers
  * @param array the parts of an array that are meant; null: all
  * @returns the number, and the exit code of that process if it could not start the job: it has said why, and nothing is left then
- * @throws as {@link submitCommand}
+ * @throws as {@link submitJob}
  */
 export async function resubmitJob(
   store: JobStore,

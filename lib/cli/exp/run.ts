@@ -1,4 +1,3 @@
-import { checkPossible } from '../../claims/index.ts';
 import { chooseHosts } from '../../fleet/index.ts';
 import {
   belowSubmitter,
@@ -31,7 +30,7 @@ import { WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { ABOUT, announce, becomeSweepJob, JOB, jobOptions } from '../job-options.ts';
+import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
 import { advanced, type OptionGroup, type Parsed, SIMULATE, usage } from '../options.ts';
 import { environmentFor } from '../remote.ts';
 import { dryRun } from './dry-run.ts';
@@ -95,7 +94,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     throw usage('--json belongs to --dry-run; of a sweep that runs: exp status --json');
   refuseThrowAway();
   const start = readStart(values['as-job']);
-  if (isJob(start)) return becomeSweepJob(JobProcess.next(start, announce));
+  if (isJob(start)) return JobProcess.next(start, JOB_HOOKS).runWithoutGPUs();
   const background = start.controls === null ? null : new SweepProgress(start.controls);
   const detaches = values.detach === true && background === null;
   if (detaches && values.commands === '-')
@@ -216,20 +215,11 @@ async function detach(
   isElsewhere: boolean,
   start: Start,
 ): Promise<void> {
-  const { lockDirectory, configuredDirectory } = request;
   const command = shellWords(['exp', 'run', ...args.filter((word) => word !== '--detach')]);
-  const submission = {
-    start: ['exp', 'run'],
-    command,
-    count: 0,
-    waits: false,
-    limit: null,
-    lockDirectory,
-    configuredDirectory,
-  };
-  const check = async () => (isElsewhere ? { uuids: [] } : checkPossible(request));
-  const job = await submitJob(submission, await jobOptions(values), check, start, announce);
-  await becomeSweepJob(job);
+  const claims = isElsewhere ? ('elsewhere' as const) : ('tasks' as const);
+  const submission = { start: ['exp', 'run'], command, request, claims, waits: false, limit: null };
+  const job = await submitJob(submission, await jobOptions(values), start, JOB_HOOKS);
+  await job.runWithoutGPUs();
 }
 
 const PROGRESS_MS = 1_000;

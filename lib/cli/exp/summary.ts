@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../../errors.ts';
+import { EXIT_CODES, GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import {
   describeStops,
@@ -8,7 +8,6 @@ import {
   type RunEnd,
   type WorkerEnd,
 } from '../../sweeps/index.ts';
-import { EXIT_CODES } from '../exit-codes.ts';
 import type { InferValues } from '../options.ts';
 import { type QUEUE, sameQueue } from './options.ts';
 import { bestLines, counts } from './render.ts';
