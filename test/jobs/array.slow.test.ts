@@ -300,21 +300,6 @@ describe('an array', () => {
     expect(await part(`${id}_2`)).toMatchObject({ state: 'cancelled', started: null });
   });
 
-  test('has parts that take every option of a job, with its exit codes', async () => {
-    const codeOf = async (...words: string[]) =>
-      jobs.wait(`${await jobs.submit(['--array', '5', ...words])}_5`);
-    expect(await codeOf('--conflict-exit-code', '3', '--wait=1h', '--', 'true')).toBe(0);
-    const signal = ['--for', '1s', '--signal', 'USR1@900ms'];
-    expect(
-      await codeOf(...signal, '--', 'sh', '-c', 'trap "exit 9" USR1; while :; do sleep 0.05; done'),
-    ).toBe(9);
-    expect(await codeOf('--preemptible', '--grace', '1s', '--', 'sh', '-c', 'kill -TERM $$')).toBe(143);
-    expect(await codeOf('--idle', '1h', '-n', '2', '--', 'sh', '-c', 'exit $GPU_OWNER_ARRAY_ID')).toBe(5);
-    const holder = await jobs.submit(['-n', '2', '--', 'sleep', '600']);
-    expect(await codeOf('--wait=200ms', '--conflict-exit-code', '3', '--', 'true')).toBe(3);
-    expect((await jobs.run(['cancel', String(holder)])).code).toBe(0);
-  });
-
   test('is refused where it can never run', async () => {
     const submit = async (...words: string[]) => (await jobs.run(['submit', ...words])).stderr;
     expect(await submit('--array', '0-x', '--', 'true')).toMatch(/is not a list of numbers and ranges/);

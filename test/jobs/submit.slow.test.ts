@@ -554,12 +554,6 @@ test('wait --timeout gives up with 75', async () => {
   });
 });
 
-test('--for ends a job with 124', async () => {
-  const id = await jobs.submit(['--for', '300ms', 'sleep', '100']);
-  expect(await jobs.wait(id)).toBe(124);
-  expect(await jobs.find(id)).toMatchObject({ state: 'failed', exitCode: 124 });
-});
-
 test('what is kept is for its user alone', async () => {
   const id = await jobs.submit(['true'], { env: { KEY: 'secret' }, umask: '000' });
   await jobs.wait(id);
