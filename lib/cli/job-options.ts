@@ -1,7 +1,8 @@
 // Options of commands that start jobs in the background.
+import type { JobAddress } from '../fleet/index.ts';
 import { type JobElsewhere, type JobHooks, type JobOptions, parseMove } from '../jobs/index.ts';
 import { formatMoment, parseDate, parseMoment } from '../platform/index.ts';
-import { addressOf, type JobAddress } from './job-address.ts';
+import { addressOf } from './job-address.ts';
 import { type InferValues, type OptionTable, usage } from './options.ts';
 import { print, say } from './output.ts';
 
@@ -50,7 +51,7 @@ export async function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>)
     ...afterOk.elsewhere.map((address) => ({ ...address, isOk: true })),
   ];
   const found: JobElsewhere[] =
-    elsewhere.length === 0 ? [] : await (await import('./jobs-elsewhere.ts')).livingElsewhere(elsewhere);
+    elsewhere.length === 0 ? [] : await (await import('./jobs-elsewhere.ts')).livingElsewhere(elsewhere, say);
   const move = values.move === undefined ? undefined : parseMove(values.move);
   return {
     ...{ name, note, after: after.here, afterOk: afterOk.here, elsewhere: found, move, output, notify },

@@ -78,7 +78,7 @@ function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOth
 /** Jobs that move between machines. */
 export async function moving(): Promise<Job[]> {
   if (!existsSync(join(stateDirectory(), 'gpu-owner/moving'))) return [];
-  return (await import('./moving-jobs.ts')).movingJobs();
+  return (await import('../fleet/index.ts')).movingJobs();
 }
 
 /** Prints jobs once, or again and again. @param interval in ms; null: once */
@@ -129,9 +129,8 @@ async function showEach(
   if (elsewhere.length > 0) {
     if (elsewhere.length < addresses.length || interval !== null)
       throw usage('show jobs of other machines by themselves, and without --watch');
-    const { jobsElsewhere } = await import('./jobs-elsewhere.ts');
-    const found = await jobsElsewhere(elsewhere);
-    if (found === null) return;
+    const { jobsElsewhere } = await import('../fleet/index.ts');
+    const found = await jobsElsewhere(elsewhere, say);
     return show(
       () => found,
       values.json === true,
@@ -313,7 +312,7 @@ async function leaveHost(words: readonly string[], from: string | undefined): Pr
   const [address, more] = words.map(addressOf);
   if (from === undefined || from === '' || address?.host !== 'any' || more !== undefined)
     throw usage('write gpu-owner jobs move any:5 --from gpu3: it leaves a host that is gone for good');
-  await (await import('./moving-jobs.ts')).leaveHost(address.job, from);
+  await (await import('../fleet/index.ts')).leaveHost(address.job, from, say);
 }
 
 export const COMMAND: Command = {

@@ -1,6 +1,5 @@
-import { Mover, MovingJobs } from '../fleet/index.ts';
+import { followJobs, hostOf, Mover, MovingJobs } from '../fleet/index.ts';
 import type { Command } from './command.ts';
-import { followJobs, hostOf } from './jobs-elsewhere.ts';
 
 async function move(): Promise<void> {
   await new Mover(new MovingJobs(), hostOf, followJobs).run();

@@ -3,15 +3,21 @@
 import { resolve } from 'node:path';
 import { EXIT_CODES, type ExitCodes } from '../errors.ts';
 import {
+  addressForOthers,
+  cancelUntold,
   chooseHosts,
   commandOnHost,
   type Environment,
+  environmentFor,
   firstQueue,
   type HostFailure,
   type HostRefusal,
+  hostsToWaitFor,
+  type NewMovingJob,
   noteSentJob,
   runOnHost,
   startWhereFree,
+  submitMoving,
   submitOnHost,
   wantedOf,
 } from '../fleet/index.ts';
@@ -20,7 +26,6 @@ import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
 import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
-import type { NewMovingJob } from './moving-jobs.ts';
 import { type AnyValues, type Parsed, usage } from './options.ts';
 import { isTerminal, print, say, write } from './output.ts';
 import type { RUN_GROUPS, SUBMIT_GROUPS } from './run-request.ts';
@@ -137,7 +142,6 @@ async function submitUnlessInterrupted(
     return null;
   };
   const waitSomewhere = async (possible: Hosts) => {
-    const { cancelUntold, submitMoving } = await import('./moving-jobs.ts');
     const asked: NewMovingJob = {
       ...{ directory, environment, after, giveUpAt: giveUpAt(wait) },
       name: values.name ?? null,
@@ -147,14 +151,14 @@ async function submitUnlessInterrupted(
       asked: hosts.map(({ name }) => name),
       hosts: possible.map(({ name }) => name),
     };
-    const job = await interrupts.during('a queue', () => submitMoving(asked, interrupts.signal));
+    const job = await interrupts.during('a queue', () => submitMoving(asked, say, interrupts.signal));
     if (job === null) return interrupts.end();
     const { id, at, note } = job;
     if (at === null && after.length === 0) {
       say(note ?? 'no host can serve it');
       return EXIT_CODES.ERR_INVALID_ARGUMENT;
     }
-    print(`any:${id}`, () => cancelUntold(id));
+    print(`any:${id}`, () => cancelUntold(id, say));
     return 0;
   };
   if (after.length > 0) return waitSomewhere(hosts);
@@ -225,7 +229,6 @@ async function withPlaces(values: RunArguments['values']): Promise<RunArguments[
   for (const name of ['after', 'after-ok']) {
     const lists = (values as AnyValues)[name];
     if (!Array.isArray(lists) || !lists.some((list) => /(?:^|,)\s*any:/.test(list))) continue;
-    const { addressForOthers } = await import('./moving-jobs.ts');
     changed[name] = lists.map((list) =>
       list.replace(/(?<=^|,)\s*any:([^,]*)/g, (_, job) => addressForOthers(job)),
     );
@@ -236,33 +239,6 @@ async function withPlaces(values: RunArguments['values']): Promise<RunArguments[
 /** @throws ERR_INVALID_ARGUMENT */
 function giveUpAt(wait: ReturnType<typeof waitOption>): number | null {
   return wait?.maxWait == null ? null : Date.now() + parseDuration(wait.maxWait, '--wait');
-}
-
-/** Variables of a login that are those of the host, whatever a pattern says. */
-const LOGIN =
-  /^(?:PATH|HOME|PWD|OLDPWD|SHELL|SHLVL|USER|LOGNAME|MAIL|TERM|TMPDIR|DISPLAY|_|(?:SSH|XDG|GPU_OWNER|DBUS)_.*)$/;
-
-/** The variables that `--env` names. @param known their values @throws ERR_INVALID_ARGUMENT */
-export function environmentFor(given: readonly string[], known = process.env): Environment {
-  return given.flatMap((entry): [string, string][] => {
-    const [, name = '', , value] = /^([A-Za-z_][A-Za-z0-9_]*)(=([\s\S]*))?$/.exec(entry) ?? [];
-    if (name !== '') {
-      const found = value ?? known[name];
-      if (found === undefined)
-        throw usage(`--env ${name}: the variable is not set here; write --env ${name}=VALUE`);
-      if (found.includes('\ufffd'))
-        throw usage(`--env ${name}: its value is not UTF-8, and would get lost on the way`);
-      return [[name, found]];
-    }
-    if (!/^[A-Za-z0-9_*?]+$/.test(entry))
-      throw usage(`--env: ${showValue(entry)} is neither NAME, NAME=VALUE nor a pattern such as 'WANDB_*'`);
-    const pattern = new RegExp(`^${entry.replaceAll('*', '.*').replaceAll('?', '.')}$`);
-    return Object.entries(known).flatMap(([each, text]): [string, string][] =>
-      /^[A-Za-z_][A-Za-z0-9_]*$/.test(each) && pattern.test(each) && !LOGIN.test(each)
-        ? [[each, text ?? '']]
-        : [],
-    );
-  });
 }
 
 /** @throws ERR_INVALID_ARGUMENT for what is wrong with the hosts, or can't be sent there */
@@ -353,15 +329,6 @@ async function choose(
     isAny,
     exitCodes,
   );
-}
-
-/** Hosts that may serve it later; none if there is no such host that has answered, or it may run already. */
-function hostsToWaitFor(hosts: Hosts, refusals: readonly (HostRefusal & { host: string })[]): Hosts {
-  const refusalOf = (name: string) => refusals.find(({ host }) => host === name);
-  const isBusy = ({ name }: Hosts[number]) => refusalOf(name)?.error.code === 'ERR_GPU_UNAVAILABLE';
-  if (refusals.some(({ isCertain }) => !isCertain) || !hosts.some(isBusy)) return [];
-  const passing = new Set(['ERR_GPU_UNAVAILABLE', 'ERR_HOST_UNREACHABLE', 'ERR_HOST_TIMEOUT']);
-  return hosts.filter(({ name }) => passing.has(refusalOf(name)?.error.code ?? ''));
 }
 
 function exitCodeOf(codes: readonly string[], isAny: boolean, exitCodes: ExitCodes): number {

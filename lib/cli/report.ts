@@ -1,41 +1,28 @@
-import { checkOptions, ledgerOf } from '../claims/index.ts';
-import { loadConfiguration } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
 import {
-  csvLine,
   findUid,
   formatDuration,
   formatSince,
-  groupName,
-  groupsOf,
   listWords,
   oneOf,
-  parseDate,
-  parseDuration,
-  parseMoment,
-  parseMonth,
   sanitize,
   userName,
 } from '../platform/index.ts';
-import { getGPUs } from '../status/index.ts';
-import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum, type Use } from '../usage/index.ts';
+import { makeReport, reportCSV, reportTime } from '../status/index.ts';
+import { KINDS, type Report, type Sum } from '../usage/index.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { alignColumns, print, say } from './output.ts';
 
-const DEFAULT_SINCE = '30d';
 /** A report that ends less long ago is one until now, in ms. */
 const PRESENT_MS = 60_000;
-/** In 1970 in each time zone. */
-const EARLIEST = Date.UTC(1970, 0, 2);
 
 const GROUPS = [
   {
     options: {
       since: {
         value: 'TIME',
-        help: `count use since then: a duration ago (default ${DEFAULT_SINCE}), or a date (2026-10-01)`,
+        help: `count use since then: a duration ago (default 30d), or a date (2026-10-01)`,
         candidates: ['1d', '7d', '30d', '365d'],
       },
       until: {
@@ -64,7 +51,7 @@ async function report(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (values.csv && (values.json || values.hosts !== undefined))
     throw usage(`--csv: it can't go with --${values.json ? 'json' : 'hosts'}; leave one out`);
   const by = oneOf(values.by ?? 'user', KINDS, '--by');
-  const time = timeOf(values, Date.now());
+  const time = reportTime(values, Date.now());
   const user = values.user === undefined ? null : findUid(values.user);
   if (isForHosts(values))
     return askFleet('report', parsed, 'report', ({ host, records: [first] }) =>
@@ -72,87 +59,10 @@ async function report(parsed: Parsed<typeof GROUPS>): Promise<void> {
     );
   if (values.user !== undefined && user === null)
     throw usage(`--user: there is no user ${sanitize(values.user, 60)} here; give a name or a uid`);
-  const { made, skipped } = await makeReport(by, time, user);
+  const { made, skipped, problem } = await makeReport(by, time, user);
+  if (problem !== null) say(`shares are unknown: ${problem}`);
   if (values.json) print(JSON.stringify(made, null, 2));
-  else print(values.csv ? csv(made) : page(made, skipped));
-}
-
-/** The time that a report is about. @throws ERR_INVALID_ARGUMENT */
-function timeOf(
-  { since = DEFAULT_SINCE, until, month }: Partial<Record<'since' | 'until' | 'month', string>>,
-  now: number,
-): { since: number; until: number } {
-  if (month !== undefined) {
-    if (since !== DEFAULT_SINCE || until !== undefined)
-      throw usage('--month contradicts --since and --until; leave it out, or them');
-    const { from, until: end } = parseMonth(month, '--month');
-    if (from > now) throw usage(`--month: ${month} has not begun; use a month that has`);
-    return { since: Math.max(EARLIEST, from), until: Math.min(end, now) };
-  }
-  const end = until === undefined ? now : momentOf(until, '--until', now);
-  const begin = momentOf(since, '--since', now);
-  if (begin > now) throw usage('--since: that is a time to come; use 1d, or a day that has begun');
-  if (begin >= end)
-    throw usage(
-      `--since: nothing can have been used in no time; use ${until === undefined ? '1d, for example' : 'a time before --until'}`,
-    );
-  return { since: Math.max(EARLIEST, begin), until: Math.min(end, now) };
-}
-
-/** So long ago, a date, or a moment as `parseMoment` has it. */
-function momentOf(value: string, option: string, now: number): number {
-  const date = parseDate(value, option);
-  if (date !== null) return date;
-  return /[-:]|now/i.test(value) ? parseMoment(value, option, now) : now - parseDuration(value, option);
-}
-
-async function makeReport(
-  by: Kind,
-  { since, until }: { since: number; until: number },
-  user: number | null,
-): Promise<{ made: Report; skipped: ReadonlyMap<number, number> }> {
-  const { request } = checkOptions({});
-  const path = ledgerOf(request.lockDirectory);
-  if (path === null)
-    throw new GPUOwnerError(
-      'ERR_LOCK_DIRECTORY',
-      'this machine has no ledger of usage: its lock directory is lost at a reboot. As root: install -d -m 1777 /var/lib/gpu-owner/usage',
-    );
-  const uid = process.geteuid?.() ?? 0;
-  const showsAll = uid === 0 || loadConfiguration().usageCommands === 'everybody';
-  const gpus = await countGPUs(request.lockDirectory);
-  const ledger = readLedger(path, since, gpus, user);
-  if (ledger.problem !== undefined)
-    throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `the ledger of usage can't be read: ${ledger.problem}.`);
-  const made = reportOf(ledger, {
-    since,
-    until,
-    by,
-    gpus,
-    groupOf,
-    showsCommand: (owner) => showsAll || owner === uid,
-  });
-  return { made, skipped: ledger.skipped };
-}
-
-/** The group of a lease: a user who isn't in the group that the line says counts for the user's first one. */
-function groupOf({ uid, gid }: Use): string {
-  const groups = groupsOf(uid);
-  const [first] = groups;
-  const counted = gid !== null && groups.has(gid) ? gid : first;
-  return counted === undefined || counted < 0 ? 'unknown' : groupName(counted);
-}
-
-/** How many GPUs the machine has; null: the driver doesn't tell now. */
-async function countGPUs(lockDirectory: string | undefined): Promise<number | null> {
-  try {
-    const gpus = await getGPUs({ lockDirectory });
-    return new Set(gpus.map(({ index }) => index)).size || null;
-  } catch (error) {
-    if (!(error instanceof GPUOwnerError)) throw error;
-    say(`shares are unknown: ${error.message}`);
-    return null;
-  }
+  else print(values.csv ? reportCSV(made) : page(made, skipped));
 }
 
 const COLUMNS: readonly { title: string; of: (row: Sum) => string }[] = [
@@ -200,21 +110,6 @@ function note(all: number, skipped: ReadonlyMap<number, number> | null): string 
   const others = most.length > MAX_NAMED ? ['those of others'] : [];
   const whose = named.length === 0 ? all : listWords([...named, ...others]);
   return `\nLines or files that were skipped: ${whose}. They are damaged, not their user's, too large, or say what can't be.`;
-}
-
-function csv({ rows, by }: Report): string {
-  const lines = rows.map(
-    ({ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }) =>
-      csvLine(
-        [key, leases, gpuHours.toFixed(2), share, p50, p90, idleShare, energyKWh].map((each) =>
-          String(each ?? ''),
-        ),
-      ),
-  );
-  return [
-    `${by},leases,gpu_hours,share,waited_seconds_p50,waited_seconds_p90,idle_share,energy_kwh`,
-    ...lines,
-  ].join('\n');
 }
 
 export const COMMAND: Command = {

@@ -1,12 +1,20 @@
 // `resubmit --on`: ended jobs once more, on other machines.
-import { type SentJob, sentJob } from '../fleet/index.ts';
+import {
+  ANY,
+  environmentFor,
+  type JobAddress,
+  jobsElsewhere,
+  livingElsewhere,
+  movingJob,
+  type SentJob,
+  sentJob,
+} from '../fleet/index.ts';
 import { askedOf, FAILED, isLiving, JobStore, jobAt, LOST, partOf, resolveJob } from '../jobs/index.ts';
 import { optionsOf } from './command.ts';
-import { addressOf, type JobAddress, jobWords } from './job-address.ts';
-import { jobsElsewhere, livingElsewhere } from './jobs-elsewhere.ts';
-import { ANY, movingJob } from './moving-jobs.ts';
+import { addressOf, jobWords } from './job-address.ts';
 import { type Parsed, parse, usage } from './options.ts';
-import { environmentFor, submitTo } from './remote.ts';
+import { say } from './output.ts';
+import { submitTo } from './remote.ts';
 import { checkRun, SUBMIT_GROUPS } from './run-request.ts';
 
 /** A job as it was asked for. */
@@ -34,7 +42,7 @@ export async function resubmitOn(list: string, jobs: readonly string[], env: rea
     const asked = address === null ? ownJob(word) : await jobOf(address, list);
     const { words, directory, environment, variables } = asked;
     const parsed = parseSubmit(words);
-    const living = await livingElsewhere(asked.after);
+    const living = await livingElsewhere(asked.after, say);
     const after = (isOk: boolean) => {
       const all = living.filter((each) => each.isOk === isOk).map(({ host, id }) => `${host}:${id}`);
       return all.length === 0 ? {} : { [isOk ? 'after-ok' : 'after']: all };
@@ -86,13 +94,12 @@ function refuseLiving(store: JobStore, id: number, after: readonly { id: number;
   }
 }
 
-/** A job of another machine, as it was submitted to it from here. Ends this process if its host doesn't answer. @throws ERR_INVALID_ARGUMENT */
+/** A job of another machine, as it was submitted to it from here. @throws ERR_INVALID_ARGUMENT, CommandFailure if its host doesn't answer */
 async function jobOf(address: JobAddress, list: string): Promise<Asked> {
   const { host } = address;
-  const found = await jobsElsewhere([address]);
-  if (found === null) process.exit();
-  const [{ array: part, state }] = found;
-  const id = /^\d+$/.test(address.job) ? Number(address.job) : (part?.id ?? found[0].id);
+  const [found] = await jobsElsewhere([address], say);
+  const { array: part, state } = found;
+  const id = /^\d+$/.test(address.job) ? Number(address.job) : (part?.id ?? found.id);
   const word = part === null ? id : address.job;
   if (['moving', 'waiting', 'running'].includes(state))
     throw usage(`${host}:${word} has not ended: ${state}; cancel it first`);

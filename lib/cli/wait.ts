@@ -35,7 +35,9 @@ async function wait({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
   const others = new AbortController();
   setMaxListeners(0, others.signal); // each job and host has one
   const away =
-    elsewhere.size === 0 ? [] : (await import('./jobs-elsewhere.ts')).waitElsewhere(elsewhere, others.signal);
+    elsewhere.size === 0
+      ? []
+      : (await import('../fleet/index.ts')).waitElsewhere(elsewhere, others.signal, say);
   const timer =
     elsewhere.size > 0 && timeout !== null ? setTimeout(() => others.abort(), timerMs(timeout)) : null;
   const [own, foreign] = await Promise.all([waitHere(here, timeout), away]);

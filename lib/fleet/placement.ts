@@ -105,3 +105,12 @@ async function* answersAsTheyCome(
     clearTimeout(late);
   }
 }
+
+/** Hosts that may serve it later; none if there is no such host that has answered, or it may run already. */
+export function hostsToWaitFor(hosts: readonly Host[], refusals: readonly RefusalOfHost[]): Host[] {
+  const refusalOf = (name: string) => refusals.find(({ host }) => host === name);
+  const isBusy = ({ name }: Host) => refusalOf(name)?.error.code === 'ERR_GPU_UNAVAILABLE';
+  if (refusals.some(({ isCertain }) => !isCertain) || !hosts.some(isBusy)) return [];
+  const passing = new Set(['ERR_GPU_UNAVAILABLE', 'ERR_HOST_UNREACHABLE', 'ERR_HOST_TIMEOUT']);
+  return hosts.filter(({ name }) => passing.has(refusalOf(name)?.error.code ?? ''));
+}

@@ -1,6 +1,6 @@
 // A question as a host's login shell is given it, and what comes back between marks: shells print what their users have set up.
 import type { Host } from '../config/index.ts';
-import { shellWords } from '../platform/index.ts';
+import { invalidArgument, shellWords, showValue } from '../platform/index.ts';
 
 /** The answer of a gpu-owner on a host. */
 interface RawAnswer {
@@ -252,3 +252,32 @@ function startOf(command: string | null, words: string): string {
 }
 
 const MAX_BEFORE = 1024 * 1024;
+
+/** Variables of a login that are those of the host, whatever a pattern says. */
+const LOGIN =
+  /^(?:PATH|HOME|PWD|OLDPWD|SHELL|SHLVL|USER|LOGNAME|MAIL|TERM|TMPDIR|DISPLAY|_|(?:SSH|XDG|GPU_OWNER|DBUS)_.*)$/;
+
+/** The variables that `--env` names. @param known their values @throws ERR_INVALID_ARGUMENT */
+export function environmentFor(given: readonly string[], known = process.env): Environment {
+  return given.flatMap((entry): [string, string][] => {
+    const [, name = '', , value] = /^([A-Za-z_][A-Za-z0-9_]*)(=([\s\S]*))?$/.exec(entry) ?? [];
+    if (name !== '') {
+      const found = value ?? known[name];
+      if (found === undefined)
+        throw invalidArgument(`--env ${name}: the variable is not set here; write --env ${name}=VALUE`);
+      if (found.includes('\ufffd'))
+        throw invalidArgument(`--env ${name}: its value is not UTF-8, and would get lost on the way`);
+      return [[name, found]];
+    }
+    if (!/^[A-Za-z0-9_*?]+$/.test(entry))
+      throw invalidArgument(
+        `--env: ${showValue(entry)} is neither NAME, NAME=VALUE nor a pattern such as 'WANDB_*'`,
+      );
+    const pattern = new RegExp(`^${entry.replaceAll('*', '.*').replaceAll('?', '.')}$`);
+    return Object.entries(known).flatMap(([each, text]): [string, string][] =>
+      /^[A-Za-z_][A-Za-z0-9_]*$/.test(each) && pattern.test(each) && !LOGIN.test(each)
+        ? [[each, text ?? '']]
+        : [],
+    );
+  });
+}

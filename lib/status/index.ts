@@ -13,3 +13,4 @@ export {
 export { LeaseFiles, protectLeaseFiles } from './inspection.ts';
 export { getQueue, type Observation, observe, type QueueOptions } from './queue-view.ts';
 export { observeTopology } from './topology.ts';
+export { makeReport, reportCSV, reportTime } from './usage-report.ts';

@@ -1,4 +1,4 @@
-import { chooseHosts } from '../../fleet/index.ts';
+import { chooseHosts, environmentFor } from '../../fleet/index.ts';
 import {
   belowSubmitter,
   isJob,
@@ -32,7 +32,6 @@ import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
 import { advanced, type OptionGroup, type Parsed, SIMULATE, usage } from '../options.ts';
-import { environmentFor } from '../remote.ts';
 import { dryRun } from './dry-run.ts';
 import {
   locationOf,

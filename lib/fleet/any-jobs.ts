@@ -1,12 +1,19 @@
 // Jobs with an address that stays while they move between machines: any:5.
 import type { ChildProcess } from 'node:child_process';
 import { errorCode } from '../errors.ts';
-import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
-import { isoTime, sleep, userName } from '../platform/index.ts';
-import type { JobAddress } from './job-address.ts';
-import { usage } from './options.ts';
-import { say } from './output.ts';
+import { invalidArgument, isoTime, sleep, userName } from '../platform/index.ts';
+import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from './moving-job.ts';
+
+/** A job of another machine. */
+export interface JobAddress {
+  host: string;
+  /** A number, or a name. */
+  job: string;
+}
+
+/** Tells a person a line. */
+export type Say = (text: string) => void;
 
 /** The host of such an address. */
 export const ANY = 'any';
@@ -21,7 +28,7 @@ export function movingJob(word: string): MovingJob {
   const id = /^[1-9]\d{0,8}$/.test(word) ? Number(word) : namedJob(word);
   const job = id === null ? null : new MovingJobs().read(id);
   if (job !== null) return job;
-  throw usage(
+  throw invalidArgument(
     `you have no job ${ANY}:${word.slice(0, 60)} on this machine; \`gpu-owner jobs\` lists jobs that move`,
   );
 }
@@ -35,7 +42,7 @@ function namedJob(name: string): number | null {
 let started: ChildProcess | null = null;
 
 /** Starts the process that moves this user's jobs, unless there is one. The mover outlives this process and the login. */
-function ensureMover(): void {
+function ensureMover(say: Say): void {
   const jobs = new MovingJobs();
   jobs.lendAgent();
   // One that was started a moment ago may not have begun on a busy machine.
@@ -55,6 +62,7 @@ function ensureMover(): void {
 async function untilMoving(
   id: number,
   isSo: (job: MovingJob) => boolean,
+  say: Say,
   signal?: AbortSignal,
 ): Promise<MovingJob | null> {
   const jobs = new MovingJobs();
@@ -63,7 +71,7 @@ async function untilMoving(
     if (job !== null && isSo(job)) return job;
     // One that was killed has left the job where it is.
     if (performance.now() >= next) {
-      ensureMover();
+      ensureMover(say);
       next = performance.now() + 5_000;
     }
     await sleep(POLL_MS);
@@ -81,7 +89,7 @@ export function addressForOthers(word: string): string {
   const job = movingJob(word);
   const place = job.step === 'settled' ? placeOf(job) : null;
   if (place !== null) return `${place.host}:${place.job}`;
-  throw usage(
+  throw invalidArgument(
     job.step === 'settled'
       ? `${ANY}:${job.id} has ended without a start`
       : `only this machine knows where ${ANY}:${job.id} is while that moves: jobs of this machine can follow it, others can once it has started`,
@@ -91,23 +99,27 @@ export function addressForOthers(word: string): string {
 /** Waits until a job stays where it is. @returns its address there; null: it has ended without a start. Undefined: the signal came first */
 export async function settledPlace(
   word: string,
+  say: Say,
   signal?: AbortSignal,
 ): Promise<JobAddress | null | undefined> {
-  const job = await untilMoving(movingJob(word).id, ({ step }) => step === 'settled', signal);
+  const job = await untilMoving(movingJob(word).id, ({ step }) => step === 'settled', say, signal);
   return job === null ? undefined : placeOf(job);
 }
 
 /** Cancels a job while it moves. @returns where it has started already; null: it is cancelled */
-export async function cancelMoving({ id }: MovingJob): Promise<Place | null> {
+export async function cancelMoving({ id }: MovingJob, say: Say): Promise<Place | null> {
   const jobs = new MovingJobs();
   if (jobs.read(id)?.step !== 'settled') jobs.wish(id, 'cancel');
-  const settled = await untilMoving(id, tellingNotes());
+  const settled = await untilMoving(id, tellingNotes(say), say);
   if (settled === null || settled.note === CANCELLED || placeOf(settled) === null) return null;
   return settled.at;
 }
 
 /** Says what hinders a job. @returns whether it has settled, or isSo */
-function tellingNotes(isSo: (job: MovingJob) => boolean = () => false): (job: MovingJob) => boolean {
+function tellingNotes(
+  say: Say,
+  isSo: (job: MovingJob) => boolean = () => false,
+): (job: MovingJob) => boolean {
   let told: string | null = null;
   return (job) => {
     const isOver = job.step === 'settled' || isSo(job);
@@ -118,14 +130,16 @@ function tellingNotes(isSo: (job: MovingJob) => boolean = () => false): (job: Mo
 }
 
 /** Has a job leave a host that is gone for good. */
-export async function leaveHost(word: string, host: string): Promise<void> {
+export async function leaveHost(word: string, host: string, say: Say): Promise<void> {
   const { id, at, next, step } = movingJob(word);
   if (step === 'settled' || (at?.host !== host && next?.host !== host))
-    throw usage(`${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`);
+    throw invalidArgument(
+      `${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`,
+    );
   const jobs = new MovingJobs();
   jobs.wish(id, 'from', host);
   // The job may have started there meanwhile.
-  await untilMoving(id, (job) => job.step === 'settled' || jobs.wished(id, 'from') === null);
+  await untilMoving(id, (job) => job.step === 'settled' || jobs.wished(id, 'from') === null, say);
 }
 
 /** The parts of a new job that may move. */
@@ -138,7 +152,11 @@ export type NewMovingJob = Omit<
  * Submits a job to the host where it is expected to start first.
  * @returns it, as soon as it stands in a queue, follows others, or can't start; null: the signal came first, and it is cancelled
  */
-export async function submitMoving(job: NewMovingJob, signal?: AbortSignal): Promise<MovingJob | null> {
+export async function submitMoving(
+  job: NewMovingJob,
+  say: Say,
+  signal?: AbortSignal,
+): Promise<MovingJob | null> {
   const { name, command, count, words, directory, environment, asked, hosts, after, giveUpAt } = job;
   const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
   const { id } = new MovingJobs().create({
@@ -146,7 +164,7 @@ export async function submitMoving(job: NewMovingJob, signal?: AbortSignal): Pro
     ...{ ...fresh, left: [], submitted: Date.now() },
   });
   const isQueued = ({ at }: MovingJob) => after.length > 0 || at !== null;
-  const queued = await untilMoving(id, tellingNotes(isQueued), signal);
+  const queued = await untilMoving(id, tellingNotes(say, isQueued), say, signal);
   if (queued !== null) return queued;
   new MovingJobs().wish(id, 'cancel');
   say(`${ANY}:${id} is cancelled`);
@@ -154,7 +172,7 @@ export async function submitMoving(job: NewMovingJob, signal?: AbortSignal): Pro
 }
 
 /** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */
-export function cancelUntold(id: number): void {
+export function cancelUntold(id: number, say: Say): void {
   new MovingJobs().wish(id, 'cancel');
   say(`${ANY}:${id} is cancelled: its address can't be printed`);
 }
@@ -164,7 +182,7 @@ export function movingJobs(): Job[] {
   const jobs = new MovingJobs();
   const moving = jobs.unsettled();
   if (moving.length > 0) jobs.lendAgent();
-  return moving.map(describe);
+  return moving.map(listedMoving);
 }
 
 /** The state of a job that has ended without a start. */
@@ -173,7 +191,7 @@ export function stateWithoutStart({ note }: MovingJob): 'lost' | 'cancelled' {
 }
 
 /** A job as it is listed. One that stays where it is has its state there, which isn't known here. */
-export function describe(job: MovingJob): Job {
+export function listedMoving(job: MovingJob): Job {
   const { id, name, command, count, after, step, note, submitted } = job;
   const isOver = step === 'settled';
   const at = placeOf(job);
