@@ -1,3 +1,4 @@
+import { ifFailed } from '../errors.ts';
 import { nativeFile } from '../native.ts';
 import { closest, schema, showValue } from '../platform/index.ts';
 import {
@@ -124,7 +125,7 @@ export function completeOf(commands: Commands): Command {
     groups: [{ options: {} }],
     exec: async ([shell, , ...words]) => {
       const line = shell === 'bash' ? joinedAtEquals(words) : words.map((word, i) => ({ word, at: i + 1 }));
-      const offer = await offerFor(commands, line).catch(() => null);
+      const offer = await offerFor(commands, line).catch(ifFailed(null));
       if (offer === null) return;
       const current = line.at(-1)?.word ?? '';
       const offered =

@@ -1,6 +1,7 @@
 import { fstatSync, readSync } from 'node:fs';
 import type { ConventionName } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
+import { ifPossible } from '../errors.ts';
 import { errno, native } from '../native.ts';
 import {
   type Directory,
@@ -47,17 +48,16 @@ export function readForeign(directory: Directory, name: string): ForeignFile {
 }
 
 function contentsOf(descriptor: number): ForeignFile & { state: 'file' | 'strange' } {
-  try {
+  const strange = { state: 'strange' } as const;
+  return ifPossible(() => {
     const { uid, ino, size, mtimeMs, nlink } = fstatSync(descriptor);
-    if (size > MAX_BYTES || nlink > 1) return { state: 'strange' };
+    if (size > MAX_BYTES || nlink > 1) return strange;
     const buffer = Buffer.alloc(MAX_BYTES);
     const length = readSync(descriptor, buffer, 0, MAX_BYTES, 0);
     const age = Date.now() - mtimeMs;
     const fresh = age > -1_000 && age < WRITE_TIMEOUT_MS;
-    return { state: 'file', text: buffer.toString('utf8', 0, length), uid, inode: ino, fresh };
-  } catch {
-    return { state: 'strange' };
-  }
+    return { state: 'file', text: buffer.toString('utf8', 0, length), uid, inode: ino, fresh } as const;
+  }, strange);
 }
 
 /** Removes a lock file of others whose holder is dead, if it is still the one that was read. Whether it is gone. */

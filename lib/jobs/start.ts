@@ -140,11 +140,9 @@ function takeSubmitter(): number | null {
   if (process.env[SUBMITTER] === undefined) return null;
   const descriptor = Number(process.env[SUBMITTER]);
   setVariables({ [SUBMITTER]: undefined });
-  try {
-    if (!Number.isSafeInteger(descriptor) || !fstatSync(descriptor).isFIFO()) return null;
-  } catch {
-    return null; // any program can set the variable
-  }
+  // Anybody can set the variable.
+  const isPipe = Number.isSafeInteger(descriptor) && ifPossible(() => fstatSync(descriptor).isFIFO(), false);
+  if (!isPipe) return null;
   return native().processCloseOnExec(descriptor) === 0 ? descriptor : null;
 }
 
