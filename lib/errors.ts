@@ -101,8 +101,8 @@ export const EXIT_CODES: ExitCodes = {
   ERR_ABORTED: 130,
 };
 
-/** A failure of ours with the exit code that this call has for it. */
-export class CommandFailure extends Error {
+/** The end of the command with this exit code, and the error that says why. */
+export class CommandEnd extends Error {
   readonly error: GPUOwnerError;
   readonly exitCode: number;
 

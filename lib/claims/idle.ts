@@ -59,7 +59,7 @@ export function noteLooks(directory: LockDirectory | null, gpus: readonly GPU[])
 export function readIdle(directory: LockDirectory, uuid: string): Idle | null {
   for (const descriptor of directory.filesNamed(fileName(uuid), [directory.path])) {
     const look = readLook(descriptor);
-    return look === null ? null : describe(look);
+    return look === null ? null : idleOf(look);
   }
   return null;
 }
@@ -74,11 +74,11 @@ function noteLook(directory: LockDirectory, gpu: GPU, utilization: number): Idle
     const isTooSoon = before !== null && at - before.at < MIN_SPAN_MS && utilization === 0;
     // Not asked for this time: what is known of it stays.
     const isLess = energy === null && before !== null && before.energy !== null;
-    if (before !== null && (isTooSoon || isLess)) return describe(before);
+    if (before !== null && (isTooSoon || isLess)) return idleOf(before);
     const isUsed = (gpu.processes ?? []).some(({ type }) => type === 'compute');
     const look = nextLook(before, { at, energy, utilization, isUsed, limit: gpu.powerLimitWatts });
     native().fileWriteBlock(file, encodeRecord(look));
-    return describe(look);
+    return idleOf(look);
   } finally {
     native().fileClose(file);
   }
@@ -122,7 +122,7 @@ function learn({ lowest, below }: Rest, watts: number): Rest {
   return isAgreed ? { lowest: Math.max(watts, below), below: null } : { lowest, below: watts };
 }
 
-function describe({ energy, since, looks }: Look): Idle | null {
+function idleOf({ energy, since, looks }: Look): Idle | null {
   if (looks === 0) return null;
   if (since === null) return energy === null ? { since: null, looks } : null;
   return { since: isoTime(Date.now() - Math.max(0, bootMilliseconds() - since)), looks };

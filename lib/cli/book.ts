@@ -15,7 +15,7 @@ import {
 } from '../platform/index.ts';
 import { claimOptions, countOption, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { print, say } from './output.ts';
 
 /** A booking may begin this long ago: typing takes time. */

@@ -13,7 +13,7 @@ import type { BookingEntry } from '../shapes/index.ts';
 import { discover } from '../status/index.ts';
 import { moreTimes } from './book.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { print } from './output.ts';
 
 const GROUPS = [

@@ -10,8 +10,8 @@ import {
 } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { byHost } from './job-address.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
 
 const DEFAULT_GRACE_MS = 10_000;

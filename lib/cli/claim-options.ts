@@ -8,7 +8,7 @@ import {
   type OptionGroup,
   type OptionTable,
   usage,
-} from './options.ts';
+} from './command-line.ts';
 
 export const COUNTS = ['1', '2', '4', '8'];
 export const SIZES = ['4GiB', '8GiB', '16GiB', '24GiB', '40GiB', '80GiB'];

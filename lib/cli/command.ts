@@ -1,4 +1,4 @@
-import { COMMON_OPTIONS, type OptionGroup, type OptionTable, type Parsed } from './options.ts';
+import { COMMON_OPTIONS, type OptionGroup, type OptionTable, type Parsed } from './command-line.ts';
 
 /** The words that may follow a command's options. */
 export type Operands =

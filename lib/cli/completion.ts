@@ -9,7 +9,7 @@ import {
   optionsOf,
   type PlainCommand,
 } from './command.ts';
-import { COMMON_OPTIONS, type Option, type OptionTable, usage } from './options.ts';
+import { COMMON_OPTIONS, type Option, type OptionTable, usage } from './command-line.ts';
 import { print } from './output.ts';
 
 /** Asks `gpu-owner __complete` for words, a line each with its description; the first line is an {@link Offer}'s action. */

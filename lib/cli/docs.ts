@@ -4,7 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { packageRoot } from '../native.ts';
 import { closest, fitColumns, listWords, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { pageWidth, print } from './output.ts';
 
 const DIRECTORY = join(packageRoot, 'docs');

@@ -1,7 +1,7 @@
 import { diagnose, type Finding, type Level, makeDoctorChecks, Page } from '../check/index.ts';
 import { listWords, ownProgram } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
 import { hasColour, isTerminal, pageWidth, print, say } from './output.ts';
 
 const EXIT_PROBLEMS = 1;

@@ -1,7 +1,7 @@
 import { Enforcer } from '../enforce/index.ts';
 import { formatDuration, TIMEOUTS } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { print, say } from './output.ts';
 
 const GROUPS = [

@@ -12,8 +12,8 @@ import {
   waitOption,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { print } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 

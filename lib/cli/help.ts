@@ -1,7 +1,7 @@
 // The text of `--help`, made from the tables of options.
 import { wrapText } from '../platform/index.ts';
 import type { CommandGroup, Commands, DescribedCommand } from './command.ts';
-import { COMMON_OPTIONS, type Option, type OptionGroup, type OptionTable } from './options.ts';
+import { COMMON_OPTIONS, type Option, type OptionGroup, type OptionTable } from './command-line.ts';
 
 const WIDTH = 80;
 const INDENT = '  ';

@@ -13,8 +13,8 @@ import {
   WAIT,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { waitLimits } from './wait-progress.ts';
 
 const GROUPS = [

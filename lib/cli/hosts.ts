@@ -2,7 +2,7 @@ import { EXIT_CODES } from '../errors.ts';
 import type { HostAnswer, Records } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
-import { type AnyValues, type InferValues, type OptionTable, usage } from './options.ts';
+import { type AnyValues, type InferValues, type OptionTable, usage } from './command-line.ts';
 import { isTerminal, print, say } from './output.ts';
 import { CLEAR } from './refresh.ts';
 

@@ -1,7 +1,7 @@
 // A job's address: HOST:JOB, or a number or name of this machine. Read without the code that uses ssh.
 import type { JobAddress } from '../fleet/index.ts';
 import { JobStore } from '../jobs/index.ts';
-import { usage } from './options.ts';
+import { usage } from './command-line.ts';
 
 /** The address that a word is; null: a number or a name of this machine. @throws ERR_INVALID_ARGUMENT */
 export function addressOf(word: string): JobAddress | null {

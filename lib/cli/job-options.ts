@@ -2,8 +2,8 @@
 import type { JobAddress } from '../fleet/index.ts';
 import { type JobElsewhere, type JobHooks, type JobOptions, parseMove } from '../jobs/index.ts';
 import { formatMoment, parseDate, parseMoment } from '../platform/index.ts';
+import { type InferValues, type OptionTable, usage } from './command-line.ts';
 import { addressOf } from './job-address.ts';
-import { type InferValues, type OptionTable, usage } from './options.ts';
 import { print, say } from './output.ts';
 
 export const ABOUT = {

@@ -18,7 +18,7 @@ import {
 } from '../fleet/index.ts';
 import { isLiving } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
-import { usage } from './options.ts';
+import { usage } from './command-line.ts';
 import { print, say, write } from './output.ts';
 
 export { followElsewhere, livingElsewhere } from '../fleet/index.ts';

@@ -17,9 +17,9 @@ import {
 } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, idleText, sanitize } from '../platform/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
 import { addressOf, jobWords } from './job-address.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { isTerminal, pageWidth, print, say } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 

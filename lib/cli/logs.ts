@@ -10,8 +10,8 @@ import {
 } from '../jobs/index.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { addressOf } from './job-address.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** Interval of signs of life to a reader on another machine, in ms. */
@@ -46,9 +46,9 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
   const store = JobStore.open();
   const part = partOf(store, word);
   const id = part?.id ?? resolveJob(store, word);
-  const describe = () => (part === null ? jobAt(store, id) : describePart(store, part));
+  const state = () => (part === null ? jobAt(store, id) : describePart(store, part));
   const printed = from === null ? new Plain() : new OverSSH(id, Number(enough));
-  for await (const piece of followOutput(id, describe, { at: Number(at), lines, follow })) {
+  for await (const piece of followOutput(id, state, { at: Number(at), lines, follow })) {
     if (printed.print(piece)) break;
   }
 }

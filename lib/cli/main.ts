@@ -1,4 +1,4 @@
-import { asError, CommandFailure, EXIT_CODES, GPUOwnerError } from '../errors.ts';
+import { asError, CommandEnd, EXIT_CODES, GPUOwnerError } from '../errors.ts';
 import { closestProgram, commandInstead, commandProblem, showExtraCertificates } from '../jobs/index.ts';
 import {
   closest,
@@ -10,10 +10,10 @@ import {
   systemError,
 } from '../platform/index.ts';
 import { type Command, type Commands, commandLineOf, optionsOf } from './command.ts';
+import { parse, refuseLongDash, simulateMachine, UnknownWordError, usage } from './command-line.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
 import { commandsFor } from './foreign-words.ts';
 import { versionText } from './installation.ts';
-import { parse, refuseLongDash, simulateMachine, UnknownWordError, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** As in other programs. */
@@ -170,7 +170,7 @@ function asOurs(error: unknown): GPUOwnerError | null {
 }
 
 main(process.argv.slice(2)).catch((error: unknown) => {
-  const ours = error instanceof CommandFailure ? error.error : asOurs(error);
+  const ours = error instanceof CommandEnd ? error.error : asOurs(error);
   if (ours === null) throw error;
   const { code, message } = ours;
   // For programs that start the command: several codes share an exit code.
@@ -178,5 +178,5 @@ main(process.argv.slice(2)).catch((error: unknown) => {
   if (process.env.GPU_OWNER_ERRORS === 'json')
     write(2, `${JSON.stringify({ error: { code, message, unknown } })}\n`);
   else say(message);
-  process.exit(error instanceof CommandFailure ? error.exitCode : EXIT_CODES[code]);
+  process.exit(error instanceof CommandEnd ? error.exitCode : EXIT_CODES[code]);
 });

@@ -1,6 +1,6 @@
 import { ownPackage } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type Parsed, rejectOperands } from './options.ts';
+import { type Parsed, rejectOperands } from './command-line.ts';
 import { SUBMIT_GROUPS } from './run-request.ts';
 
 async function mcp(parsed: Parsed): Promise<void> {

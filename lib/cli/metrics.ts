@@ -9,8 +9,8 @@ import {
 } from '../prometheus/index.ts';
 import { machineFamilies } from '../views/index.ts';
 import type { Command } from './command.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { askEach, HOSTS, isForHosts } from './hosts.ts';
-import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 const HOSTS_HELP =

@@ -1,6 +1,6 @@
 import { JOB_EVENTS, notifyOfJob } from '../jobs/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 
 const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
 

@@ -3,8 +3,8 @@ import { JobStore, pauseJob, putJobsFirst, resolveJob, resumeJob } from '../jobs
 import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/index.ts';
 import { getQueue, type QueueEntry } from '../status/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
 const INDENT = ' '.repeat(5);

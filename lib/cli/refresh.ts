@@ -1,5 +1,5 @@
 import { MAX_TIMER_MS, parseDuration, sleep } from '../platform/index.ts';
-import type { InferValues, OptionTable } from './options.ts';
+import type { InferValues, OptionTable } from './command-line.ts';
 
 export const WATCH = {
   watch: {

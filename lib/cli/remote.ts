@@ -24,9 +24,9 @@ import {
 import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
+import { type AnyValues, type Parsed, usage } from './command-line.ts';
 import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
-import { type AnyValues, type Parsed, usage } from './options.ts';
 import { isTerminal, print, say, write } from './output.ts';
 import type { RUN_GROUPS, SUBMIT_GROUPS } from './run-request.ts';
 

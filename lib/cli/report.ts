@@ -10,8 +10,8 @@ import {
 import { makeReport, reportCSV, reportTime } from '../status/index.ts';
 import { KINDS, type Report, type Sum } from '../usage/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { alignColumns, print, say } from './output.ts';
 
 /** A report that ends less long ago is one until now, in ms. */

@@ -11,8 +11,8 @@ import {
 } from '../fleet/index.ts';
 import { askedOf, FAILED, isLiving, JobStore, jobAt, LOST, partOf, resolveJob } from '../jobs/index.ts';
 import { optionsOf } from './command.ts';
+import { type Parsed, parse, usage } from './command-line.ts';
 import { addressOf, jobWords } from './job-address.ts';
-import { type Parsed, parse, usage } from './options.ts';
 import { say } from './output.ts';
 import { submitTo } from './remote.ts';
 import { checkRun, SUBMIT_GROUPS } from './run-request.ts';
@@ -94,7 +94,7 @@ function refuseLiving(store: JobStore, id: number, after: readonly { id: number;
   }
 }
 
-/** A job of another machine, as it was submitted to it from here. @throws ERR_INVALID_ARGUMENT, CommandFailure if its host doesn't answer */
+/** A job of another machine, as it was submitted to it from here. @throws ERR_INVALID_ARGUMENT, CommandEnd if its host doesn't answer */
 async function jobOf(address: JobAddress, list: string): Promise<Asked> {
   const { host } = address;
   const [found] = await jobsElsewhere([address], say);

@@ -13,9 +13,9 @@ import {
   resubmitJob,
 } from '../jobs/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
 import { byHost } from './job-address.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { print } from './output.ts';
 
 const GROUPS = [

@@ -23,7 +23,6 @@ import {
   VISIBLE_DEVICES,
   WAIT_BY_DEFAULT,
 } from './claim-options.ts';
-import { ABOUT, JOB } from './job-options.ts';
 import {
   durationAfterWait,
   listWithSpaces,
@@ -31,7 +30,8 @@ import {
   type OptionTable,
   type Parsed,
   usage,
-} from './options.ts';
+} from './command-line.ts';
+import { ABOUT, JOB } from './job-options.ts';
 
 const ON = {
   on: {

@@ -1,4 +1,4 @@
-import { CommandFailure, EXIT_CODES, type ExitCodes, GPUOwnerError } from '../errors.ts';
+import { CommandEnd, EXIT_CODES, type ExitCodes, GPUOwnerError } from '../errors.ts';
 import {
   becomeKeeper,
   claimForJob,
@@ -10,8 +10,8 @@ import {
 import { native } from '../native.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, SIMULATE, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
-import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
 import { print, say } from './output.ts';
 import { checkRun, RUN_GROUPS } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
@@ -77,7 +77,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     const isRequeued = values.requeue === true;
     becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
   } catch (error) {
-    throw error instanceof GPUOwnerError ? new CommandFailure(error, exitCodes[error.code]) : error;
+    throw error instanceof GPUOwnerError ? new CommandEnd(error, exitCodes[error.code]) : error;
   }
 }
 

@@ -3,8 +3,8 @@ import { checkOptions } from '../claims/index.ts';
 import { ownProgram, parseDuration } from '../platform/index.ts';
 import { CRITERIA, claimOptions, countOption, NAMES, WAIT, waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type OptionTable, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
 import { toArguments } from './hosts.ts';
-import { type OptionGroup, type OptionTable, type Parsed, rejectOperands, SIMULATE } from './options.ts';
 import { hasColour, pageWidth, print, write } from './output.ts';
 
 const EXIT_FAILED = 1;

@@ -1,6 +1,6 @@
 import { JobStore, type MoveAction, parseMove, settleMove } from '../jobs/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { print } from './output.ts';
 
 const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];

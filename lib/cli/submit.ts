@@ -13,9 +13,9 @@ import {
 import { shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { type Parsed, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
 import { JOB_HOOKS, jobOptions } from './job-options.ts';
-import { type Parsed, usage } from './options.ts';
 import { print } from './output.ts';
 import { checkRun, type RunRequest, SUBMIT_GROUPS } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';

@@ -4,8 +4,8 @@ import { chooseHosts } from '../fleet/index.ts';
 import { MAX_TIMER_MS, parseDuration, showValue } from '../platform/index.ts';
 import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptions } from '../views/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { isTerminal, pageWidth, print, write } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';

@@ -14,7 +14,7 @@ import {
   parseDuration,
 } from '../platform/index.ts';
 import { type WAIT_BY_DEFAULT, waitOption } from './claim-options.ts';
-import type { InferValues } from './options.ts';
+import type { InferValues } from './command-line.ts';
 import { isTerminal, say, write } from './output.ts';
 
 /** How a command that waits says so: one line that is kept current on a terminal, plain lines elsewhere. */

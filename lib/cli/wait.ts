@@ -11,8 +11,8 @@ import {
 } from '../jobs/index.ts';
 import { parseDuration, timerMs } from '../platform/index.ts';
 import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { byHost } from './job-address.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
 
 const GROUPS = [

@@ -12,8 +12,8 @@ import {
 } from '../platform/index.ts';
 import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import type { Command } from './command.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
-import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';

@@ -14,9 +14,9 @@ import {
 } from './criteria.ts';
 import { type EnforceRules, parseEnforce } from './enforce.ts';
 import { type Host, parseHosts } from './hosts.ts';
-import { type IdleRules, parseIdleRules } from './idle.ts';
-import { type Limits, parseLimits } from './limits.ts';
+import { type IdleRules, parseIdleRules } from './idle-rules.ts';
 import { parseUrgent, type UrgentUsers } from './urgent.ts';
+import { type Limits, parseLimits } from './user-limits.ts';
 import { type Place, parseTime } from './yaml.ts';
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;

@@ -12,8 +12,8 @@ import {
   THRESHOLDS,
   type Threshold,
 } from './criteria.ts';
-import type { Limits } from './limits.ts';
 import { simulatedMachine } from './simulation.ts';
+import type { Limits } from './user-limits.ts';
 
 const SETTINGS = [
   ...(['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order'] as const),

@@ -27,7 +27,7 @@ export {
 } from './criteria.ts';
 export { DEFAULT_ENFORCE_RULES, type EnforceRules } from './enforce.ts';
 export { checkHostName, type Host } from './hosts.ts';
-export type { Limit, Limits } from './limits.ts';
 export { driverLibraries, simulatedMachine, simulatedVariables, simulationDirectory } from './simulation.ts';
 export type { UrgentUsers } from './urgent.ts';
+export type { Limit, Limits } from './user-limits.ts';
 export { loadYAML, nestingBeyond, offsetOf } from './yaml.ts';

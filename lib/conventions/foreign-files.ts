@@ -1,7 +1,7 @@
 import { fstatSync, readSync } from 'node:fs';
 import type { ConventionName } from '../config/index.ts';
-import type { LeaseInfo } from '../gpus/index.ts';
 import { ifPossible } from '../errors.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
 import { errno, native } from '../native.ts';
 import {
   type Directory,

@@ -148,12 +148,12 @@ function* shareThis(
     const waited = now() - since;
     if (waited < TIMEOUTS.safeGPU && !(pid === before && isStopped(pid))) {
       const most = formatDuration(TIMEOUTS.safeGPU);
-      warnOnce(`${describe(pid)} has locked ${path}; waiting for it for at most ${most}.`);
+      warnOnce(`${lockerName(pid)} has locked ${path}; waiting for it for at most ${most}.`);
       continue;
     }
     skippedUntil.set(`${path} ${pid}`, now() + SKIP_MS);
     warn(
-      `${describe(pid)} has held ${path} for ${formatDuration(Math.round(waited / 1000) * 1000)}; this claim proceeds without that lock.`,
+      `${lockerName(pid)} has held ${path} for ${formatDuration(Math.round(waited / 1000) * 1000)}; this claim proceeds without that lock.`,
     );
   }
   return false;
@@ -163,7 +163,7 @@ function isSkipped(path: string, pid: number): boolean {
   return (skippedUntil.get(`${path} ${pid}`) ?? 0) > now();
 }
 
-function describe(pid: number): string {
+function lockerName(pid: number): string {
   if (pid === 0) return 'a program that locks as safe-gpu does';
   const { user, command } = holderInfo('safe-gpu', { pid });
   const stopped = isStopped(pid) ? ', stopped' : '';

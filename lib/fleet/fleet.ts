@@ -12,7 +12,7 @@ import {
   remoteError,
 } from './failures.ts';
 import type { HostErrorCode, HostFailure } from './host-failure.ts';
-import { parseRecords, type Records } from './records.ts';
+import { parseRecords, type Records } from './host-records.ts';
 import { type Environment, RemoteRequest } from './request.ts';
 import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, WholeOutput } from './ssh.ts';
 import { isBeforeLogin, isLostLate, isTurnedAway } from './ssh-messages.ts';

@@ -19,6 +19,7 @@ export { type Channel, openChannel } from './channel.ts';
 export { expectedWait, wantedOf } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostFailure } from './host-failure.ts';
+export type { OutputPiece, Records } from './host-records.ts';
 export {
   ANSWER_TIMEOUT_MS,
   type AskedJobs,
@@ -34,7 +35,6 @@ export {
 export { Mover } from './mover.ts';
 export { type MovingJob, MovingJobs } from './moving-job.ts';
 export { firstQueue, type HostRefusal, hostsToWaitFor, startWhereFree } from './placement.ts';
-export type { OutputPiece, Records } from './records.ts';
 export { runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
 export { showOutput, waitOnHost } from './remote-jobs.ts';

@@ -1,6 +1,6 @@
 // Jobs of other machines by their addresses: what is known of them, and their ends.
 import type { Host } from '../config/index.ts';
-import { CommandFailure, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
+import { CommandEnd, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
 import {
   formatPart,
   isLiving,
@@ -40,13 +40,10 @@ export function hostOf(name: string): Host {
 export function hostFailed(host: string, { code, message }: HostFailure, exitCode: number | null = null) {
   const known = Object.hasOwn(EXIT_CODES, code) ? (code as ErrorCode) : null;
   const error = new GPUOwnerError(known ?? 'ERR_NO_DRIVER', `${host}: ${message}`);
-  return new CommandFailure(
-    error,
-    known === null ? (exitCode ?? EXIT_CODES.ERR_NO_DRIVER) : EXIT_CODES[known],
-  );
+  return new CommandEnd(error, known === null ? (exitCode ?? EXIT_CODES.ERR_NO_DRIVER) : EXIT_CODES[known]);
 }
 
-/** Jobs with all that is known of them, in the order of the addresses. @throws CommandFailure if a host doesn't answer */
+/** Jobs with all that is known of them, in the order of the addresses. @throws CommandEnd if a host doesn't answer */
 export async function jobsElsewhere(
   addresses: readonly JobAddress[],
   say: Say,
@@ -81,7 +78,7 @@ export async function movingElsewhere(moving: MovingJob, say: Say): Promise<any>
 /** Jobs of a host by their numbers or names; `at`: their place among all that a command is about. */
 export type AskedJobs = readonly { job: string; at: number }[];
 
-/** Waits for jobs of hosts. @param isKnown whether they have answered before @returns how each has ended, by its place; null: the signal came @throws CommandFailure for what can't be waited for */
+/** Waits for jobs of hosts. @param isKnown whether they have answered before @returns how each has ended, by its place; null: the signal came @throws CommandEnd for what can't be waited for */
 export async function waitElsewhere(
   elsewhere: ReadonlyMap<string, AskedJobs>,
   signal: AbortSignal,

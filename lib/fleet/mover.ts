@@ -8,8 +8,8 @@ import type { Snapshot } from '../shapes/index.ts';
 import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
+import { parseRecords } from './host-records.ts';
 import { CANCELLED, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
-import { parseRecords } from './records.ts';
 
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;

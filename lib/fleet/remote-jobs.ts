@@ -4,7 +4,7 @@ import type { Host } from '../config/index.ts';
 import { isLiving, type Job, wordOf } from '../jobs/index.ts';
 import { watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
-import type { OutputPiece } from './records.ts';
+import type { OutputPiece } from './host-records.ts';
 
 /** Silence after which a host counts as failed, in ms. */
 const QUIET_MS = 15_000;

@@ -18,7 +18,7 @@ export {
   commandProblem,
   warnOfOwnDevices,
 } from './command-check.ts';
-export { type IdleLimit, parseIdle } from './idle.ts';
+export { type IdleLimit, parseIdle } from './idle-limit.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
 export { exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
 export { followOutput, JobOutput, type OutputPart } from './job-output.ts';

@@ -3,11 +3,11 @@
 import { closeSync, readlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { Settings, Slot, WaitOptions } from '../claims/index.ts';
-import { CommandFailure, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
+import { CommandEnd, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { now, sanitize, setVariables, sleep, systemError, warn } from '../platform/index.ts';
-import type { IdleLimit } from './idle.ts';
+import type { IdleLimit } from './idle-limit.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
 import { isAlive, type JobElsewhere, type JobProgress, type JobRequest, writeBlock } from './job-record.ts';
 import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
@@ -125,7 +125,7 @@ export class JobProcess implements BackgroundJob {
     becomeKeeperWithoutGPUs(this);
   }
 
-  /** @throws CommandFailure if a job that must end well didn't */
+  /** @throws CommandEnd if a job that must end well didn't */
   async #begin(): Promise<void> {
     this.#detach();
     if (this.isRestarted) return;
@@ -134,7 +134,7 @@ export class JobProcess implements BackgroundJob {
     const why = this.#obstacle ?? (isElsewhere ? await this.#hooks.followElsewhere(this) : null);
     if (why === null) return;
     this.#fail(CANCELLED, why);
-    throw new CommandFailure(new GPUOwnerError('ERR_ABORTED', `cancelled: ${why}`), CANCELLED);
+    throw new CommandEnd(new GPUOwnerError('ERR_ABORTED', `cancelled: ${why}`), CANCELLED);
   }
 
   #failed(error: unknown): unknown {

@@ -97,7 +97,7 @@ export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
       const ended = endOf(found.job);
       const isRecent = ended === null || (since !== undefined && ended > since);
       const isEndedPart = found.job.request.part !== undefined && !isLiving(found.state);
-      if (all || (isRecent && !isEndedPart)) jobs.push(describe(found, activity));
+      if (all || (isRecent && !isEndedPart)) jobs.push(listedJob(found, activity));
     }
   }
   const others = holders.filter(
@@ -110,7 +110,7 @@ export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
 export function jobAt(store: JobStore, id: number, lockDirectory?: string): Job {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
-  return describe(found, found.state === 'waiting' ? readActivity(lockDirectory) : NO_ACTIVITY);
+  return listedJob(found, found.state === 'waiting' ? readActivity(lockDirectory) : NO_ACTIVITY);
 }
 
 /** All about a job by its number. @throws ERR_INVALID_ARGUMENT */
@@ -119,7 +119,7 @@ export function jobDetails(store: JobStore, id: number, lockDirectory?: string):
   if (found === null) throw unknownJob(String(id));
   const { directory, limitMs } = found.job.request;
   return {
-    ...describe(found, readActivity(lockDirectory)),
+    ...listedJob(found, readActivity(lockDirectory)),
     directory: sanitize(directory, MAX_REASON_LENGTH),
     limit: limitMs === null ? null : limitMs / 1_000,
   };
@@ -130,7 +130,7 @@ export function endedJob(store: JobStore, id: number): Job | null {
   const job = store.read(id);
   if (job === null) return null;
   const isKnown = job.progress?.failure !== undefined || typeof job.end?.ended === 'number';
-  return isKnown || !isAlive(job) ? describe({ job, state: endState(job) }, NO_ACTIVITY) : null;
+  return isKnown || !isAlive(job) ? listedJob({ job, state: endState(job) }, NO_ACTIVITY) : null;
 }
 
 const MAX_REASON_LENGTH = 1_000;
@@ -142,7 +142,7 @@ function endOf({ progress, end, cancellation, request }: StoredJob): number | nu
   return progress?.failure?.ended ?? end?.ended ?? cancellation?.at ?? progress?.started ?? request.submitted;
 }
 
-function describe(
+function listedJob(
   { job, state }: { job: StoredJob; state: Job['state'] },
   activity: Pick<Activity, 'leases' | 'waiting'>,
 ): Job {

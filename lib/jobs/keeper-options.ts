@@ -4,7 +4,7 @@ import type { Claim } from '../claims/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { label } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
-import type { IdleLimit } from './idle.ts';
+import type { IdleLimit } from './idle-limit.ts';
 import { inheritable, type parseInherited } from './inherited.ts';
 import type { PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';

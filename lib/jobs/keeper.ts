@@ -14,7 +14,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { ownProgram, setVariables, systemError } from '../platform/index.ts';
-import { type IdleLimit, idleOptions, meterOptions, shareOptions } from './idle.ts';
+import { type IdleLimit, idleOptions, meterOptions, shareOptions } from './idle-limit.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import {
   type BackgroundJob,

@@ -63,10 +63,10 @@ export async function settleMove(store: JobStore, key: string, action: MoveActio
       if (found !== null) await cancelJob(store, found.request.id, 0, MOVED);
     }
   }
-  return describe(store, key);
+  return placeState(store, key);
 }
 
-function describe(store: JobStore, key: string): PlaceState {
+function placeState(store: JobStore, key: string): PlaceState {
   const job = findJob(store, key);
   const id = job?.request.id ?? null;
   return {

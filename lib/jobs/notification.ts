@@ -300,7 +300,7 @@ function postOnce(url: URL, body: string, ms: number): Promise<{ failure: string
       ...(isSecure ? {} : { agent: false }),
     });
     const timer = setTimeout(() => done(`no answer within ${formatDuration(ms)}`), ms);
-    sent.on('error', (error: NodeJS.ErrnoException) => done(describe(error, url)));
+    sent.on('error', (error: NodeJS.ErrnoException) => done(withoutSecrets(error, url)));
     sent.on('response', ({ statusCode: status = 0 }) => {
       if (status >= 200 && status < 300) return done(null);
       // To another host the secret must not go, and a POST that is redirected often becomes a GET.
@@ -313,7 +313,7 @@ function postOnce(url: URL, body: string, ms: number): Promise<{ failure: string
 }
 
 /** An error without what is secret. */
-function describe({ message, code = 'an unknown error' }: NodeJS.ErrnoException, url: URL): string {
+function withoutSecrets({ message, code = 'an unknown error' }: NodeJS.ErrnoException, url: URL): string {
   const secrets = [url.pathname, url.search, url.username, url.password].filter((part) => part.length > 1);
   return message === '' || secrets.some((secret) => message.includes(secret)) ? code : message;
 }

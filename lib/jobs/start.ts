@@ -140,7 +140,7 @@ function takeSubmitter(): number | null {
   if (process.env[SUBMITTER] === undefined) return null;
   const descriptor = Number(process.env[SUBMITTER]);
   setVariables({ [SUBMITTER]: undefined });
-  // Anybody can set the variable.
+  // Any program can set the variable.
   const isPipe = Number.isSafeInteger(descriptor) && ifPossible(() => fstatSync(descriptor).isFIFO(), false);
   if (!isPipe) return null;
   return native().processCloseOnExec(descriptor) === 0 ? descriptor : null;

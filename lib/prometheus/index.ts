@@ -1,2 +1,2 @@
 export { CONTENT_TYPE, exposition, type Family, type MetricSample, writeTextFile } from './exposition.ts';
-export { freshExposition, type MetricsServer, serveMetrics } from './server.ts';
+export { freshExposition, type MetricsServer, serveMetrics } from './metrics-server.ts';

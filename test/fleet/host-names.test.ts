@@ -2,7 +2,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { parseRecords } from '../../lib/fleet/records.ts';
+import { parseRecords } from '../../lib/fleet/host-records.ts';
 import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 
 describe('--hosts', () => {

@@ -3,9 +3,9 @@ import { asError, GPUOwnerError } from '../../errors.ts';
 import { closest, errorReason, sanitize, showValue } from '../../platform/index.ts';
 import { type ExportFormat, exportResults, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { say, write } from '../output.ts';
-import { locationOf, QUEUE } from './options.ts';
+import { locationOf, QUEUE } from './worker-options.ts';
 
 const FORMATS: readonly string[] = ['csv', 'jsonl'];
 

@@ -1,8 +1,8 @@
 import { isOnServer, resolveTask, TaskLogs, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, usage } from '../options.ts';
+import { type OptionGroup, type Parsed, usage } from '../command-line.ts';
 import { print, say, write } from '../output.ts';
-import { locationOf, QUEUE } from './options.ts';
+import { locationOf, QUEUE } from './worker-options.ts';
 
 const GROUPS = [
   {

@@ -1,7 +1,10 @@
 import { onWarning, shellWords } from '../../platform/index.ts';
 import { openSweepIfAny, SweepRun, withExperiment } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
-import type { OptionGroup, Parsed } from '../options.ts';
+import type { OptionGroup, Parsed } from '../command-line.ts';
+import { plainScreen, screenReporter } from './screen.ts';
+import { exitCode, summary } from './summary.ts';
+import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 import {
   locationOf,
   METRICS,
@@ -13,10 +16,7 @@ import {
   REPLACE_COMMANDS,
   sameQueue,
   taskNeeds,
-} from './options.ts';
-import { plainScreen, screenReporter } from './screen.ts';
-import { exitCode, summary } from './summary.ts';
-import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
+} from './worker-options.ts';
 
 const GROUPS = [
   {

@@ -28,11 +28,14 @@ import {
 } from '../../sweeps/index.ts';
 import { WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
+import { advanced, type OptionGroup, type Parsed, SIMULATE, usage } from '../command-line.ts';
 import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
-import { advanced, type OptionGroup, type Parsed, SIMULATE, usage } from '../options.ts';
 import { dryRun } from './dry-run.ts';
+import { openScreen, screenReporter } from './screen.ts';
+import { exitCode, summary } from './summary.ts';
+import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 import {
   locationOf,
   METRICS,
@@ -41,10 +44,7 @@ import {
   REPLACE_COMMANDS,
   workerOptions,
   workerRequest,
-} from './options.ts';
-import { openScreen, screenReporter } from './screen.ts';
-import { exitCode, summary } from './summary.ts';
-import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
+} from './worker-options.ts';
 
 const GROUPS = [
   {

@@ -11,11 +11,11 @@ import {
 } from '../../sweeps/index.ts';
 import { COUNTS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from '../command-line.ts';
 import { alignColumns, isTerminal, pageWidth, print } from '../output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
-import { locationOf, QUEUE, sameQueue } from './options.ts';
 import { bestLines, counts, seconds } from './render.ts';
+import { locationOf, QUEUE, sameQueue } from './worker-options.ts';
 
 /** The most that the page has; --json has more. */
 const MAX_FAILURES_SHOWN = 5;

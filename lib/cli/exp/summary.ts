@@ -8,9 +8,9 @@ import {
   type RunEnd,
   type WorkerEnd,
 } from '../../sweeps/index.ts';
-import type { InferValues } from '../options.ts';
-import { type QUEUE, sameQueue } from './options.ts';
+import type { InferValues } from '../command-line.ts';
 import { bestLines, counts } from './render.ts';
+import { type QUEUE, sameQueue } from './worker-options.ts';
 
 const MAX_FAILURES = 3;
 const MAX_TABLES = 3;

@@ -9,7 +9,7 @@ import {
   type SearchOptions,
   type SweepSource,
 } from '../../sweeps/index.ts';
-import { type InferValues, type OptionGroup, type Parsed, usage } from '../options.ts';
+import { type InferValues, type OptionGroup, type Parsed, usage } from '../command-line.ts';
 
 const METHODS: readonly SearchMethod[] = ['random', 'quasirandom', 'tpe', 'gp', 'cmaes'];
 

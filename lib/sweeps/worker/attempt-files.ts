@@ -47,7 +47,7 @@ export class AttemptFiles {
     makeParent(parent);
     removeDead(parent, name);
     const files = new AttemptFiles(mkdtempSync(join(parent, `${name}-`)));
-    writeFileSync(files.task, `${describe(attempt, worker)}\n`);
+    writeFileSync(files.task, `${taskJSON(attempt, worker)}\n`);
     return files;
   }
 
@@ -122,7 +122,7 @@ function lockedFile(path: string): number {
 }
 
 /** The content of the file that GPU_OWNER_TASK names. */
-function describe({ task, start }: Attempt, worker: string): string {
+function taskJSON({ task, start }: Attempt, worker: string): string {
   const { id, name, parameters, destinations } = task;
   return stringifyValue({
     id,

@@ -31,7 +31,7 @@ import {
   refusePreemptibleShare,
   SIZES,
 } from '../claim-options.ts';
-import { type InferValues, type Option, type OptionGroup, type OptionTable, usage } from '../options.ts';
+import { type InferValues, type Option, type OptionGroup, type OptionTable, usage } from '../command-line.ts';
 import { isTerminal } from '../output.ts';
 
 /** Options of commands that use a queue. */
