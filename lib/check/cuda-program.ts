@@ -254,7 +254,10 @@ export async function checkNestedClaims({ command, claim, gpus }: Context): Prom
   }
   const holder = new Subprocess([...command, 'hold', `--gpus=${gpus.length}`, ...inside]);
   const answer = await holder.line(30_000);
-  const second = await runProgram([...command, 'run', '--no-wait', '--gpus=1', ...inside, '--', 'true'], 30_000);
+  const second = await runProgram(
+    [...command, 'run', '--no-wait', '--gpus=1', ...inside, '--', 'true'],
+    30_000,
+  );
   await holder.stop();
   if (answer === null) fail('A claim inside of the job is refused, though the job has the GPUs.');
   if (second.code !== 75) {
