@@ -210,9 +210,7 @@ const requestColumns = (now: number): readonly Column<Of<Request>>[] => [
   { title: 'Job', cell: ({ job }) => job },
   { title: 'Name', cell: ({ name }) => name },
   { title: 'Since', cell: ({ since }) => sinceText(since, now) },
-  { title: 'Starts at the latest', cell: ({ latestStart }) => untilText(latestStart, now) },
-  { title: 'State', cell: ({ stopped }) => (stopped ? 'suspended: skipped' : null) },
-  { title: 'Order', cell: ({ reason }) => reason, kind: 'note' },
+  { title: 'Why', cell: ({ why }) => why, kind: 'text' },
   { title: 'Note', cell: ({ note }) => note, kind: 'note' },
   { title: 'Command', cell: ({ command }) => command, kind: 'rest' },
 ];

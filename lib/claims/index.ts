@@ -12,6 +12,7 @@ export {
   chooseLockDirectory,
   claimCounts,
   formatShare,
+  gpuOfShare,
   isLocked,
   LEASE,
   LockDirectory,

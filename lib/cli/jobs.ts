@@ -15,7 +15,9 @@ import {
   resolveJobs,
   stateDirectory,
 } from '../jobs/index.ts';
-import { fitColumns, formatDuration, formatSince, idleText, sanitize } from '../platform/index.ts';
+import { fitColumns, formatDuration, formatSince, idleText, ordinal, sanitize } from '../platform/index.ts';
+import type { QueueEntry } from '../shapes/index.ts';
+import { getQueue } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
@@ -56,7 +58,8 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (isForHosts(values)) return jobsOfHosts(parsed, interval);
   const list = async () => {
     const others = user === null ? await moving() : [];
-    return [...jobsHere(parsed, user, others.length > 0), ...others];
+    const here = await whyTheyWait((queue) => jobsHere(parsed, user, others.length > 0, queue));
+    return [...here, ...others];
   };
   const none =
     user !== null || values.all ? 'No jobs.' : 'No jobs. `gpu-owner jobs --all` lists old ones, too.';
@@ -66,12 +69,31 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
 }
 
 /** @param hasOthers whether there is something to list on a machine that can have no jobs */
-function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOthers: boolean): Job[] {
+function jobsHere(
+  { values }: Parsed<typeof GROUPS>,
+  user: string | null,
+  hasOthers: boolean,
+  queue: readonly QueueEntry[],
+): Job[] {
   try {
-    return listJobs({ user, all: values.all === true, lockDirectory: undefined });
+    return listJobs({ user, all: values.all === true, lockDirectory: undefined, queue });
   } catch (error) {
     if (hasOthers && error instanceof GPUOwnerError) return [];
     throw error;
+  }
+}
+
+/** Lists jobs; if some are in the wait queue, again with what the driver says. Without the driver, locks tell enough. */
+async function whyTheyWait<Listed extends Job>(
+  list: (queue: readonly QueueEntry[]) => readonly Listed[],
+): Promise<readonly Listed[]> {
+  const listed = list([]);
+  if (listed.every(({ position }) => position === null)) return listed;
+  try {
+    return list(await getQueue());
+  } catch (error) {
+    if (!(error instanceof GPUOwnerError)) throw error;
+    return listed;
   }
 }
 
@@ -145,14 +167,14 @@ async function showEach(
     positionals.filter((_, i) => parts[i] === null),
   );
   const asked = parts.map((part) => part ?? (others.shift() as number));
-  const detailsOf = (job: JobPart | number): JobDetails => {
-    if (typeof job === 'number') return jobDetails(store, job);
+  const detailsOf = (job: JobPart | number, queue: readonly QueueEntry[]): JobDetails => {
+    if (typeof job === 'number') return jobDetails(store, job, queue);
     const id = store.jobOfPart(job);
-    if (id !== null) return jobDetails(store, id);
-    return { ...jobDetails(store, job.id), ...describePart(store, job) };
+    if (id !== null) return jobDetails(store, id, queue);
+    return { ...jobDetails(store, job.id, queue), ...describePart(store, job) };
   };
   await show(
-    () => asked.map(detailsOf),
+    () => whyTheyWait((queue) => asked.map((each) => detailsOf(each, queue))),
     values.json === true,
     interval,
     (jobs) => jobs.map(details).join('\n\n'),
@@ -168,7 +190,7 @@ function details(job: Job): string {
       'state',
       [job.state, job.exitCode === null ? '' : `exit code ${job.exitCode}`].filter(Boolean).join(', '),
     ],
-    ['reason', job.reason ?? ''],
+    ['reason', inQueue(job)],
     ['command', job.command],
     ['directory', job.directory ?? ''],
     [
@@ -270,6 +292,11 @@ function timeOf({ state, submitted, started, ended }: Job): string {
   return Number.isNaN(passed) ? '' : formatDuration(Math.max(0, passed));
 }
 
+/** '2nd in the queue: after …' */
+function inQueue({ position, reason }: Pick<Job, 'position' | 'reason'>): string {
+  return `${position === null ? '' : `${ordinal(position)} in the queue: `}${reason ?? ''}`;
+}
+
 function remarks({
   preempted,
   retried,
@@ -277,6 +304,7 @@ function remarks({
   state,
   exitCode,
   reason,
+  position,
   until,
   idle,
   started,
@@ -288,7 +316,7 @@ function remarks({
   const texts: string[] = [];
   if (progress !== null)
     texts.push(`${progress.done}/${progress.total} ${parts === null ? 'tasks' : 'parts'}`);
-  if (reason !== null && reason !== '') texts.push(reason);
+  if (reason !== null && reason !== '') texts.push(inQueue({ position, reason }));
   else if (state === 'waiting' && after.length > 0) texts.push(`after ${after.join(', ')}`);
   if (preempted > 0)
     texts.push(

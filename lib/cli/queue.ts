@@ -1,6 +1,6 @@
 import { label } from '../gpus/index.ts';
 import { JobStore, pauseJob, putJobsFirst, resolveJob, resumeJob } from '../jobs/index.ts';
-import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/index.ts';
+import { fitColumns, formatDuration, formatSince } from '../platform/index.ts';
 import { getQueue, type QueueEntry } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
@@ -13,7 +13,7 @@ const GROUPS = [
   {
     options: {
       json: {
-        help: 'print an array of { position, count, class, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, reason, waitingFor: [{ index, uuid, reason }] }',
+        help: 'print an array of { position, count, class, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, why, details, waitingFor: [{ index, uuid, reason }] }',
       },
       pause: { help: 'suspend your waiting jobs: they keep their place, and others are served' },
       resume: { help: 'resume paused jobs' },
@@ -52,7 +52,7 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
 }
 
 function paragraph(entry: QueueEntry): string {
-  const { position, count, memory, user, pid, command, since, job, name, note, stopped, latestStart } = entry;
+  const { position, count, memory, user, pid, command, since, job, name, note, stopped, why } = entry;
   const when = formatSince(since);
   const who = [
     `${memory === null ? '' : `${memory} of `}${count === 1 ? 'a GPU' : `${count} GPUs`} for ${user}`,
@@ -62,13 +62,13 @@ function paragraph(entry: QueueEntry): string {
     stopped ? ', suspended: skipped until it resumes' : '',
   ].join('');
   const reasons = [fitColumns(`${INDENT}${together(entry)}`, Math.max(pageWidth(), 60))];
-  if (entry.reason !== null) reasons.unshift(`${INDENT}${ordinal(position)}: ${entry.reason}`);
+  reasons.unshift(...entry.details.map((text) => INDENT + text));
   if (note !== null) reasons.unshift(`${INDENT}note: ${note}`);
   if (entry.waitUntil !== null) {
     const left = Date.parse(entry.waitUntil) - Date.now();
     reasons.unshift(`${INDENT}gives up in ${formatDuration(left)}`);
   }
-  if (latestStart !== null) reasons.unshift(`${INDENT}starts at ${formatSince(latestStart)} at the latest`);
+  if (!stopped) reasons.unshift(INDENT + why);
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
 }
 

@@ -2,15 +2,13 @@
 import { GPUOwnerError } from '../errors.ts';
 import {
   findUid,
-  formatDuration,
   isoTime,
   listWords,
-  ordinal,
   sanitize,
   showValue,
   userName,
 } from '../platform/index.ts';
-import type { Job } from '../shapes/index.ts';
+import type { Job, QueueEntry } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
 import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
 import { JobStore } from './job-store.ts';
@@ -65,14 +63,16 @@ interface JobFilter {
   /** Also those that ended longer ago than {@link RECENT_MS}, and ended parts of arrays. */
   all: boolean;
   lockDirectory: string | undefined;
+  /** The wait queue, which says more of why jobs wait than their locks do. */
+  queue?: readonly QueueEntry[];
 }
 
 /** How long an ended job is listed without being asked for, in ms. */
 const RECENT_MS = 86_400_000;
 
 /** Jobs in the order of their submission, and then `run`s that were not submitted. */
-export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
-  const activity = readActivity(lockDirectory);
+export function listJobs({ user, all, lockDirectory, queue }: JobFilter): Job[] {
+  const activity = readActivity(lockDirectory, queue);
   const own = process.geteuid?.() ?? 0;
   const uid = user === null ? own : findUid(user);
   const holders = [...activity.leases, ...activity.waiting];
@@ -114,12 +114,12 @@ export function jobAt(store: JobStore, id: number, lockDirectory?: string): Job 
 }
 
 /** All about a job by its number. @throws ERR_INVALID_ARGUMENT */
-export function jobDetails(store: JobStore, id: number, lockDirectory?: string): JobDetails {
+export function jobDetails(store: JobStore, id: number, queue?: readonly QueueEntry[]): JobDetails {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
   const { directory, limitMs } = found.job.request;
   return {
-    ...listedJob(found, readActivity(lockDirectory)),
+    ...listedJob(found, readActivity(undefined, queue)),
     directory: sanitize(directory, MAX_REASON_LENGTH),
     limit: limitMs === null ? null : limitMs / 1_000,
   };
@@ -167,7 +167,7 @@ function listedJob(
       : state === 'waiting'
         ? waiter === undefined
           ? sanitize(progress?.reason ?? 'starting', MAX_REASON_LENGTH)
-          : listReasons(whyWaiting(waiter), sanitizeOptional(progress?.hidden))
+          : listReasons(waiter.why, sanitizeOptional(progress?.hidden))
         : holder?.info.suspended
           ? SUSPENDED
           : null,
@@ -207,7 +207,7 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     name: info.name ?? null,
     state: waits ? 'waiting' : 'running',
     exitCode: null,
-    reason: waits ? whyWaiting(each) : info.suspended ? SUSPENDED : null,
+    reason: waits ? each.why : info.suspended ? SUSPENDED : null,
     position: waits ? each.position : null,
     count: waits ? each.count : each.gpus.length,
     gpus: waits ? [] : each.gpus,
@@ -233,13 +233,6 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
 
 function listReasons(...reasons: (string | null)[]): string {
   return reasons.filter((reason) => reason !== null).join('; ');
-}
-
-function whyWaiting({ position, count, blockers, isSuspended, waitUntil }: WaitingRequest): string {
-  const gpus = count === 1 ? 'a GPU' : `${count} GPUs`;
-  const limit = waitUntil === null ? '' : `, gives up in ${formatDuration(waitUntil - Date.now())}`;
-  const holders = blockers.length === 0 ? '' : `: ${listWords(blockers)}`;
-  return `${isSuspended ? 'suspended, ' : ''}${ordinal(position)} in the queue for ${gpus}${limit}${holders}`;
 }
 
 /**

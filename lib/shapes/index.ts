@@ -215,7 +215,8 @@ export const REQUEST = record(
       'when it gets its GPUs at the latest, by time limits; null: unknown, or it stops waiting before',
     ),
     waitUntil: described(or(time), 'when it stops waiting; null: never'),
-    reason: described(or(foreign), 'why it has this position, where several users wait'),
+    why: described(schema.or(foreign, ''), 'why it waits, in one sentence'),
+    details: described(someOf(foreign), 'the reasons behind it: its turn, bookings, with which limit it could start'),
     waitingFor: described(
       someOf(record({ index, instance: schema.optional(or(index)), uuid: text, reason: foreign })),
       'the GPUs that would do, each with what is in the way',

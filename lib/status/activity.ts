@@ -5,6 +5,8 @@ import {
   type ClaimCounts,
   checkDirectory,
   claimCounts,
+  gpuOfShare,
+  holdingsWhenAsked,
   type Idle,
   isLocked,
   LockDirectory,
@@ -13,11 +15,12 @@ import {
   readHolder,
   readIdle,
   readWaiters,
-  reservedFor,
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
-import { formatSince, idleText, schema } from '../platform/index.ts';
+import { schema } from '../platform/index.ts';
+import type { QueueEntry } from '../shapes/index.ts';
+import { type WantedGPU, whyWaiting } from './why-waiting.ts';
 
 /** A holder of GPUs of the machine, and these. Claims inside of jobs are left out. */
 interface Holder {
@@ -34,10 +37,8 @@ export interface WaitingRequest {
   position: number;
   count: number;
   isSuspended: boolean;
-  /** When it stops waiting, in ms since 1970; null: never. */
-  waitUntil: number | null;
-  /** The holders in its way, in words, with when a GPU is expected back where that is known. */
-  blockers: string[];
+  /** Why it waits, in one sentence. */
+  why: string;
 }
 
 export interface Activity {
@@ -46,14 +47,14 @@ export interface Activity {
   counts: ClaimCounts;
 }
 
-/** So many holders are named. */
-const MAX_BLOCKERS = 3;
-
 /**
- * Reads the holders and the wait queue. Without a lock directory, there are none. @throws ERR_INVALID_ARGUMENT,
- * ERR_CONFIGURATION
+ * Reads the holders and the wait queue. Without a lock directory, there are none.
+ * @param queue as the driver was asked for it: what it says of a request is better @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
-export function readActivity(lockDirectory: string | undefined): Activity {
+export function readActivity(
+  lockDirectory: string | undefined,
+  queue: readonly Pick<QueueEntry, 'pid' | 'since' | 'why'>[] = [],
+): Activity {
   const directory = LockDirectory.find(checkDirectory(lockDirectory, 'lockDirectory'), loadConfiguration());
   if (directory === null)
     return { leases: [], waiting: [], counts: { granted: 0, handedOver: 0, refused: 0 } };
@@ -67,19 +68,26 @@ export function readActivity(lockDirectory: string | undefined): Activity {
       const found = { info: leaseInfo(record), gpus: gpusOf(record) };
       const holder = holders.get(key) ?? { ...found, idle: commonIdle(directory, found) };
       holders.set(key, holder);
-      byGPU.set(name.replace(/\.lease$/, ''), holder);
+      const id = name.replace(/\.lease$/, '');
+      byGPU.set(gpuOfShare(id) ?? id, holder);
     }
   }
-  const waiters = [...readWaiters(directory)];
+  const holdings = holdingsWhenAsked(directory);
+  const waiters = [...readWaiters(directory, null, holdings)];
   const waiting = waiters.map((waiter, i) => {
-    const { info, count, isSuspended, waitUntil, uuids, scope } = waiter;
-    const taken = new Set(uuids.flatMap((uuid) => byGPU.get(uuid) ?? []));
-    const blockers = [...taken].map((holder) => describeHolder(holder, uuids));
-    const reserved = reservedFor(uuids, scope, activeWaiters(waiters.slice(0, i)));
-    if (uuids.some((uuid) => !byGPU.has(uuid) && reserved.has(uuid)))
-      blockers.push('requests ahead in the wait queue come first');
-    if (blockers.length > MAX_BLOCKERS) blockers.splice(MAX_BLOCKERS, blockers.length, 'others');
-    return { info, position: i + 1, count, isSuspended, waitUntil, blockers };
+    const { info, count, isSuspended, uuids } = waiter;
+    const gpus = uuids.map((uuid): WantedGPU => {
+      const holder = byGPU.get(uuid);
+      const { index = 0, instance = null } = holder?.gpus.find((gpu) => gpu.uuid === uuid) ?? {};
+      const lease = holder?.info ?? null;
+      const state = lease === null ? 'unknown' : 'leased';
+      return { index, instance, uuid, reason: null, shares: [], booking: null, state, lease };
+    });
+    const ahead = activeWaiters(waiters.slice(0, i));
+    const held = holdings().get(info.uid ?? -1)?.gpus ?? 0;
+    const known = queue.find(({ pid, since }) => pid === info.pid && since === info.since);
+    const why = known?.why ?? whyWaiting(waiter, { ahead, gpus, latestStart: null, held });
+    return { info, position: i + 1, count, isSuspended, why };
   });
   return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };
 }
@@ -95,16 +103,6 @@ function commonIdle(directory: LockDirectory, { info, gpus }: Omit<Holder, 'idle
   const since = common?.since ?? null;
   const isLater = since !== null && info.since !== null && since < info.since;
   return common !== null && isLater ? { ...common, since: info.since } : common;
-}
-
-/** 'bob has GPU 0,1 until 14:05' */
-function describeHolder({ info, gpus, idle }: Holder, wanted: readonly string[]): string {
-  const labels = gpus
-    .filter(({ uuid }) => wanted.includes(uuid))
-    .map(({ index, instance }) => (instance == null ? `${index}` : `${index}:${instance}`));
-  const until = info.until === undefined ? '' : ` until ${formatSince(info.until)}`;
-  const rest = idleText(idle);
-  return `${info.user} has GPU ${labels.join(',') || '?'}${until}${rest === null ? '' : `, ${rest}`}`;
 }
 
 const GPUS = schema.validOf(

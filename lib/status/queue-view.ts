@@ -23,6 +23,7 @@ import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/
 import { label } from '../gpus/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { discover, observeGPUs } from './discovery.ts';
+import { whyWaiting } from './why-waiting.ts';
 
 /** Where to look, and whose locks count. */
 export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;
@@ -89,6 +90,7 @@ function describeQueue(
     const start = new Date(
       latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
     );
+    const latestStart = Number.isNaN(start.getTime()) ? null : start.toISOString();
     return {
       position: i + 1,
       count,
@@ -104,15 +106,19 @@ function describeQueue(
       name,
       note,
       stopped,
-      latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
+      latestStart,
       waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
-      reason: waiter.isAboveLimit
-        ? `at its user's limit (${user} holds ${held(uid)} of ${waiter.most}), so others go first`
-        : sentences(
-            whyHere(i, waiters),
-            i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
-            bookedText(waiter, gpus),
-          ),
+      why: whyWaiting(waiter, {
+        ahead: activeWaiters(waiters.slice(0, i)),
+        gpus,
+        latestStart,
+        held: held(uid),
+      }),
+      details: [
+        waiter.isAboveLimit ? null : whyHere(i, waiters),
+        i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
+        bookedText(waiter, gpus),
+      ].filter((text) => text !== null),
       waitingFor,
     };
   });
@@ -128,10 +134,6 @@ function bookedText({ booked }: Waiter, gpus: readonly GPUStatus[]): string | nu
   }
   const parts = [...texts].map(([text, labels]) => `GPU ${labels.join(',')} is ${text}`);
   return parts.length === 0 ? null : parts.join(', ');
-}
-
-function sentences(...texts: (string | null)[]): string | null {
-  return texts.filter((text) => text !== null).join('; ') || null;
 }
 
 /** So many requests get a hint: more would take time, and are far from their turn. */

@@ -28,12 +28,12 @@ test('GPUs that are kept for a large request may be used until it can start, by 
   machine.startCommand(['hold', '--wait']);
   await waiters.untilWaiting(5);
   const entries = await waiters.queue();
-  expect(entries.map(({ reason }: { reason: string | null }) => reason)).toEqual([
-    null,
-    'with --for 3h it could start now',
-    'with --for 3h it could start now',
-    null, // shares can't use them
-    null, // `hold` has no --for
+  expect(entries.map(({ details }: { details: string[] }) => details)).toEqual([
+    [],
+    ['with --for 3h it could start now'],
+    ['with --for 3h it could start now'],
+    [], // shares can't use them
+    [], // `hold` has no --for
   ]);
   const { latestStart } = entries[0];
   // At once, and without a wait.

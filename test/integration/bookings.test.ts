@@ -184,7 +184,10 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     const waiters = new Waiters(machine);
     await waiters.untilWaiting(1);
     const [entry] = await waiters.queue();
-    expect(entry.reason).toMatch(/GPU 0 is booked for root until .* \(booking 1\)/);
+    expect(entry.details).toEqual([
+      expect.stringMatching(/^GPU 0 is booked for root until .* \(booking 1\)/),
+    ]);
+    expect(entry.why).toMatch(/^GPU 0 is booked by root until \d\d:\d\d/);
     expect(entry.waitingFor[0].reason).toContain('booked for root until');
     await output(child, /^started/m);
     expect(await bookings()).toEqual([]);

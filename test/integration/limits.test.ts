@@ -112,9 +112,10 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     await output(second, /you have 2 of the 2 GPUs/);
     const waiters = new Waiters(machine);
     await waiters.untilWaiting(1);
-    expect((await waiters.queue())[0].reason).toMatch(
-      /^at its user's limit \(\S+ holds 2 of 2\), so others go first/,
-    );
+    expect((await waiters.queue())[0]).toMatchObject({
+      why: expect.stringMatching(/^at its user's limit \(\S+ holds 2 of 2\), so others go first$/),
+      details: [],
+    });
     // Neither who waits nor who doesn't stands behind it.
     expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'], bob)).code).toBe(0);
     expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);

@@ -113,9 +113,13 @@ test('queue says when a request gets its GPUs at the latest, where limits tell i
   });
   const { stdout } = await machine.runCommand(['queue']);
   expect(stdout).toMatch(
-    new RegExp(`^ {2}1\\. .*\\n {5}starts at ${MOMENT} at the latest\\n {5}GPU 0: leased`),
+    new RegExp(`^ {2}1\\. .*\\n {5}needs a GPU: \\S+ has 2; by ${MOMENT} at the latest\\n {5}GPU 0: leased`),
   );
-  expect(stdout).toMatch(/\n {2}3\. .*\n {5}GPU 0: leased/);
+  expect(stdout).toMatch(/\n {2}3\. .*\n {5}after 2 requests of \S+\n {5}GPU 0: leased/);
+  const said = JSON.parse((await machine.runCommand(['jobs', '--json'])).stdout)
+    .filter(({ state }: { state: string }) => state === 'waiting')
+    .map(({ reason }: { reason: string }) => reason);
+  expect(said).toEqual((await waiters.queue()).map(({ why }) => why));
   expect(endless.exitCode).toBe(null);
 });
 
@@ -132,7 +136,7 @@ test('queue promises no start to a request that stops waiting before, and says w
   expect(left).toBeGreaterThan(HOUR_MS / 6);
   expect(long?.latestStart).toMatch(/:00\.000Z$/);
   const { stdout } = await machine.runCommand(['queue']);
-  expect(stdout).toMatch(/, short\n {5}gives up in 1\d min \d+ s\n/);
+  expect(stdout).toMatch(/, short\n {5}\S+ has GPUs 0,1\n {5}gives up in 1\d min \d+ s\n/);
 });
 
 test('a limit inside a job ends the inner command only', async () => {

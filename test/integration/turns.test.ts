@@ -78,7 +78,8 @@ describe.skipIf(noSecondUser !== null)(
       await until(async () => (await queue()).length === 2);
       const entries = await queue();
       expect(entries.map(({ name }: { name: string }) => name)).toEqual(['had-none', 'had']);
-      expect(entries[1].reason).toMatch(/^nobody: next turn after .+'s$/);
+      expect(entries[1].details).toEqual([expect.stringMatching(/^nobody: next turn after .+'s$/)]);
+      expect(entries[1].why).toMatch(/^after .+'s had-none$/);
       holder.stdin?.end();
     });
 

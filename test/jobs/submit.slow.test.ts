@@ -107,7 +107,7 @@ test('a waiting job says which GPUs CUDA_VISIBLE_DEVICES leaves out', async () =
   const reason = async () => String((await jobs.find(second)).reason);
   await until(async () => (await reason()).includes('leaves out'));
   expect(await reason()).toMatch(
-    /^1st in the queue for a GPU: .*; the CUDA_VISIBLE_DEVICES that was inherited leaves out another GPU$/,
+    /^\S+ has GPU \d; the CUDA_VISIBLE_DEVICES that was inherited leaves out another GPU$/,
   );
   machine.touch('go');
   expect(await jobs.wait(first, second)).toBe(0);

@@ -115,7 +115,8 @@ describe('a picture', () => {
   });
   const gpus = fc.record({
     name: texts,
-    reason: fc.option(texts),
+    why: texts,
+    details: fc.array(texts),
     state: fc.constantFrom('free', 'leased', 'busy', 'unavailable', 'new'),
     utilizationPercent: numbers,
     powerWatts: numbers,
@@ -324,8 +325,8 @@ describe('a picture', () => {
 
   test('says why a request has its place', () => {
     const reason = 'bob has 2 GPUs, alice no GPU';
-    const state = machine({ gpus: [gpu(0)], queue: [waiter(1, { reason })], waiting: 1 });
-    expect(draw([state], {}, { columns: 120 }).lines.join('\n')).toContain(`sleep  ${reason}`);
+    const state = machine({ gpus: [gpu(0)], queue: [waiter(1, { why: reason })], waiting: 1 });
+    expect(draw([state], {}, { columns: 120 }).lines.join('\n')).toContain(reason);
   });
 
   test('adds up what users have', () => {

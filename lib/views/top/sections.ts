@@ -68,24 +68,17 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
     note,
     command,
     since,
-    stopped,
-    latestStart,
     waitUntil,
-    reason,
-    waitingFor,
+    why,
   } = entry;
   const what = [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${entry.pid ?? '?'}`;
-  const gpus = waitingFor.map((gpu) => label(gpu)).slice(0, 16);
   const whole = count === 1 ? 'a GPU' : `${count} GPUs`;
   const wanted = memory === null ? whole : `${count === 1 ? '' : `${count}×`}${memory}`;
   const rest = [
-    ...(stopped ? ['suspended'] : []),
-    ...(latestStart === null ? [] : [`starts at ${formatSince(latestStart, now)} at the latest`]),
+    why,
     ...(waitUntil === null ? [] : [`gives up in ${formatDuration(Date.parse(waitUntil) - now)}`]),
     ...(note === null ? [] : [note]),
     ...(command === null ? [] : [command]),
-    ...(reason ? [reason] : []),
-    ...(gpus.length === 0 ? [] : [`(for GPU ${listWords(gpus, 'or')})`]),
   ];
   const cells = [
     pen.cell(`${position}.`, 4, true),

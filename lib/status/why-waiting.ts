@@ -1,0 +1,121 @@
+// Why a request waits, in one sentence: the page, `top`, `queue` and `jobs` all show this one.
+import type { GPUStatus, Waiter } from '../claims/index.ts';
+import { type LeaseInfo, label } from '../gpus/index.ts';
+import { formatSince, listWords } from '../platform/index.ts';
+
+/** A GPU that a request waits for. `unknown`: the driver wasn't asked, and no lease is in the way. */
+export type WantedGPU = Pick<GPUStatus, 'index' | 'instance' | 'uuid' | 'reason' | 'shares' | 'booking'> & {
+  state: GPUStatus['state'] | 'unknown';
+  lease: LeaseInfo | null;
+};
+
+interface Circumstances {
+  /** Active requests ahead, each with the GPUs that it could use. */
+  ahead: Iterable<Pick<Waiter, 'uuids' | 'scope' | 'info'>>;
+  gpus: readonly WantedGPU[];
+  /** ISO 8601: when it starts at the latest; null: unknown. */
+  latestStart: string | null;
+  /** How many GPUs its user has. */
+  held: number;
+}
+
+const MAX_USERS = 3;
+const MAX_NAME_LENGTH = 24;
+
+/** Says what a request waits for, or for whom. */
+export function whyWaiting(waiter: Waiter, { ahead, gpus, latestStart, held }: Circumstances): string {
+  const { info, uuids, scope, isSuspended, isAboveLimit, most, preempts } = waiter;
+  if (isSuspended) return 'suspended: skipped until it resumes';
+  if (isAboveLimit) return `at its user's limit (${info.user} holds ${held} of ${most}), so others go first`;
+  const isWanted = new Set(uuids);
+  const others = [...ahead].filter(
+    (each) => each.scope === scope && each.uuids.some((uuid) => isWanted.has(uuid)),
+  );
+  const until = latestStart === null ? '' : `; by ${formatSince(latestStart)} at the latest`;
+  if (others.length > 0) return `after ${requestsOf(others.map((each) => each.info))}${until}`;
+  if (preempts.length > 0) return 'preemptible jobs give way to it';
+  return (
+    obstacles(
+      waiter,
+      gpus.filter(({ uuid }) => isWanted.has(uuid)),
+    ) + until
+  );
+}
+
+/** "ben's vit-large", '2 requests of ben and 1 of cara', '7 requests of 4 users' */
+function requestsOf(infos: readonly LeaseInfo[]): string {
+  const byUser = new Map<string, LeaseInfo[]>();
+  for (const info of infos) byUser.set(info.user, [...(byUser.get(info.user) ?? []), info]);
+  if (byUser.size > MAX_USERS) return `${infos.length} requests of ${byUser.size} users`;
+  const areNamed = [...byUser.values()].every(([first, ...more]) => more.length === 0 && first?.name);
+  if (areNamed) return listWords(infos.map((info) => jobOf(info)));
+  const counts = [...byUser].map(([user, { length }], i) =>
+    i === 0 ? `${length} request${length === 1 ? '' : 's'} of ${user}` : `${length} of ${user}`,
+  );
+  return listWords(counts);
+}
+
+/** "ben's vit-large", or 'ben' */
+function jobOf({ user, name }: LeaseInfo): string {
+  if (!name) return user;
+  return `${user}'s ${name.length > MAX_NAME_LENGTH ? `${name.slice(0, MAX_NAME_LENGTH - 1)}…` : name}`;
+}
+
+/** Says what is in the way of a request that is next. */
+function obstacles({ count, booked, scope }: Waiter, gpus: readonly WantedGPU[]): string {
+  const holdersOf = ({ lease, shares }: WantedGPU): readonly LeaseInfo[] =>
+    lease === null ? shares : [(scope === null ? null : lease.nested) ?? lease];
+  const isReserved = (gpu: WantedGPU) =>
+    booked.includes(gpu.uuid) && gpu.state !== 'busy' && holdersOf(gpu).length === 0;
+  const reserved = gpus.filter(isReserved);
+  const idle = gpus.filter((gpu) => gpu.state === 'free' || gpu.state === 'unknown' || isReserved(gpu));
+  const missing = Math.max(1, count - idle.length + reserved.length);
+  if (reserved.length >= missing) return bookedText(reserved);
+  const leased = gpus.filter((gpu) => holdersOf(gpu).length > 0);
+  const foreign = gpus.filter((gpu) => !idle.includes(gpu) && !leased.includes(gpu));
+  const busy = foreign.filter(({ state }) => state === 'busy');
+  const holders = new Map(
+    leased
+      .flatMap((gpu) => [...holdersOf(gpu)])
+      .map((info) => [`${info.user} ${info.pid} ${info.since}`, info]),
+  );
+  const [only] = holders.values();
+  if (only !== undefined && holders.size === 1 && foreign.length === 0)
+    return `${jobOf(only)} has ${named(leased)}`;
+  if (only === undefined) {
+    if (busy.length > 0) return `${named(busy)} ${busy.length === 1 ? 'is' : 'are'} used without a claim`;
+    const [first] = foreign;
+    if (first !== undefined) return `GPU ${label(first)}: ${first.reason ?? first.state}`;
+    return gpus.some(({ state }) => state === 'unknown')
+      ? 'no lease is in its way: GPUs are used without a claim, or come free'
+      : 'starts in a moment';
+  }
+  const byUser = new Map<string, number>();
+  for (const gpu of leased)
+    for (const user of new Set(holdersOf(gpu).map((info) => info.user)))
+      byUser.set(user, (byUser.get(user) ?? 0) + 1);
+  const users = [...byUser]
+    .sort(([, a], [, b]) => b - a)
+    .map(([user, owned], i) => `${user}${i === 0 ? ' has' : ''} ${owned}`);
+  const shown = users.length > MAX_USERS ? [...users.slice(0, MAX_USERS - 1), 'others have more'] : users;
+  if (busy.length > 0) shown.push(`${busy.length} ${busy.length === 1 ? 'is' : 'are'} used without a claim`);
+  return `needs ${missing === count ? '' : `${missing} more of `}${count === 1 ? 'a GPU' : `${count} GPUs`}: ${listWords(shown)}`;
+}
+
+/** 'GPUs 6,7 are booked by cara from 09:00' */
+function bookedText(gpus: readonly WantedGPU[]): string {
+  const { booking = null } = gpus[0] ?? {};
+  const same = gpus.filter((gpu) => gpu.booking?.id === booking?.id);
+  if (booking === null) return 'its GPUs are booked by others';
+  const isNow = Date.parse(booking.from) <= Date.now();
+  const when = isNow ? `until ${formatSince(booking.until)}` : `from ${formatSince(booking.from)}`;
+  return `${named(same)} ${same.length === 1 ? 'is' : 'are'} booked by ${booking.user} ${when}`;
+}
+
+const MAX_LABELS = 8;
+
+/** 'GPU 3', 'GPUs 6,7', '12 GPUs' */
+function named(gpus: readonly WantedGPU[]): string {
+  if (gpus.length > MAX_LABELS) return `${gpus.length} GPUs`;
+  return `GPU${gpus.length === 1 ? '' : 's'} ${gpus.map(label).join(',')}`;
+}
