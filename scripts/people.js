@@ -1,5 +1,5 @@
-// People on simulated machines, for pictures. As root they are alice, bob, carol and dave, seen in here only, and the machine is called
-// `lab`. Otherwise, and in containers that may not do that, all of them are you.
+// People on simulated machines, for pictures. As root they have names of their own, seen in here only, and the machine is called `lab`.
+// Otherwise, and in containers that may not do that, all of them are you.
 import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir, userInfo } from 'node:os';
@@ -7,7 +7,9 @@ import { delimiter, dirname, join } from 'node:path';
 import { removeDirectory } from '../bench/leftovers.js';
 import { Terminal } from './terminal.js';
 
-const UIDS = { alice: 2001, bob: 2002, carol: 2003, dave: 2004 };
+const UIDS = { alice: 2001, bob: 2002, 'newcomer-ana': 2003, ben: 2004, cara: 2005, devika: 2006 };
+/** The users of a lab. */
+export const PEOPLE = ['newcomer-ana', 'ben', 'cara', 'devika'];
 const INSIDE = 'GPU_OWNER_PICTURE';
 const command = join(dirname(import.meta.dirname), 'bin/gpu-owner.cjs');
 /** A program that stands for a training: it uses its GPUs until it is killed. Without values its arguments tell how. */
@@ -51,14 +53,34 @@ export function submit(person, options, utilization, memory, ...more) {
   person.run('submit', ...options, '--', 'python', 'train.py', memory, String(utilization), ...more);
 }
 
-/** On GPUs 0 to 3, three people's jobs compute, and one is idle; on GPU 5, a program computes without a claim. */
-export function occupy([alice, bob, carol, dave]) {
-  const pretrain = ['--name', 'pretrain', '--note', 'run 7 of 12', '--for', '6h'];
-  submit(alice, ['-n', '2', '--devices', '0,1', ...pretrain], 93, '61GiB');
-  submit(bob, ['--devices', '2', '--name', 'finetune', '--note', 'lr 3e-5'], 71, '38GiB');
-  submit(carol, ['--devices', '3', '--name', 'notebook'], 0, '6GiB');
-  const use = ['--memory', '22GiB', '--utilization', '84'];
-  dave.start('gpu-owner', 'simulate', 'occupy', '5', '--name', 'python', ...use);
+/**
+ * An afternoon in a lab of eight GPUs: jobs of one and of several GPUs, an idle notebook, shares, one of which uses too much, a sweep,
+ * a program without a claim, a booking, and four requests that wait.
+ */
+export function fillLab([ana, ben, cara, devika]) {
+  const sft = ['--name', 'llama-sft', '--note', 'for Friday, please ask me', '--for', '8h'];
+  submit(ana, ['-n', '2', '--devices', '0,1', ...sft], 97, '61GiB', '--config', 'llama.yaml');
+  submit(ana, ['--devices', '2', '--name', 'notebook'], 0, '1GiB');
+  submit(ben, ['--devices', '3', '--name', 'pretrain-small', '--preemptible'], 63, '40GiB');
+  submit(cara, ['--devices', '4', '--memory', '24GiB', '--name', 'notebook'], 30, '19GiB');
+  submit(devika, ['--devices', '4', '--memory', '20GiB', '--name', 'tune'], 17, '31GiB');
+  const use = ['--memory', '47GiB', '--utilization', '88'];
+  devika.start('gpu-owner', 'simulate', 'occupy', '5', '--name', 'python', ...use);
+  const value = '$((180 + ({lr} * {lr} * 31 + {lr} * 7) % 97 * 60 / (10 + {lr})))';
+  const task = `sleep 0.1; echo "{{\\"loss\\": 0.${value}}}" >$GPU_OWNER_RESULT`;
+  const sweep = ['--devices', '6', '--gpus', '1', '--metric', 'loss', '--name', 'lr-search'];
+  const words = ['--detach', ...sweep, '--grid', 'lr=1..300', '--', 'sh', '-c', task];
+  ana.start('sh', '-c', 'cd && exec gpu-owner exp run "$@"', 'sh', ...words);
+  cara.run('book', '--devices', '7', '--from', '+3h', '--for', '3h', '--note', 'demo for visitors');
+}
+
+/** Four requests that wait, in a lab that is full. */
+export function fillQueue([ana, ben, cara, devika]) {
+  submit(ben, ['-n', '4', '--name', 'vit-large', '--for', '12h'], 0, '1GiB', '--model', 'vit-l');
+  submit(cara, ['-n', '8', '--name', 'full-node'], 0, '1GiB');
+  submit(ana, ['--name', 'eval-llama'], 0, '1GiB');
+  submit(devika, ['-n', '2', '--name', 'ablation', '--for', '2h'], 0, '1GiB');
+  submit(ana, ['--after', '1', '--name', 'report'], 0, '1GiB');
 }
 
 /** Simulated machines, and whatever people start on them. */
@@ -73,6 +95,8 @@ export class Lab {
     this.write('bin/gpu-owner', `#!/bin/sh\nexec ${command} "$@"\n`, 0o755);
     this.write('bin/python', '#!/bin/sh\nexec python3 "$@"\n', 0o755);
     this.write('train.py', training());
+    const booker = hasPeople ? 'cara' : userInfo().username;
+    this.write('config.yaml', `bookings: { gpus: 4, ahead: 14d, users: [${booker}] }\n`);
   }
 
   write(name, text, mode = 0o644) {
@@ -101,7 +125,7 @@ export class Lab {
       USER: name,
       LOGNAME: name,
       PS1: `\\[\\e[1;32m\\]${hasPeople ? name : userInfo().username}@${hostname()}\\[\\e[0m\\]:~$ `,
-      GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+      GPU_OWNER_MACHINE_CONFIG: join(this.directory, 'config.yaml'),
       XDG_STATE_HOME: home,
       XDG_CONFIG_HOME: home,
       ...machine,

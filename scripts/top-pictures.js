@@ -6,29 +6,16 @@
 import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { enterLab, Lab, occupy, pause, submit } from './people.js';
+import { enterLab, fillLab, fillQueue, Lab, PEOPLE, pause, submit } from './people.js';
 import { LIGHT, picture } from './terminal.js';
 
 enterLab(import.meta.filename);
 const target = resolve(process.argv[2] ?? join(dirname(import.meta.dirname), 'docs/pictures'));
 const MINUTE_MS = 62_000;
-const DGX = `driver = 580.65.06
-cuda = 13.0
-[gpu]
-name = NVIDIA A100-SXM4-80GB
-count = 6
-[gpu]
-name = NVIDIA A100-SXM4-80GB
-mig = on
-instance = 0 3g.40gb 2:0
-instance = 1 2g.20gb 3:0
-instance = 2 1g.10gb 9:0
-[gpu]
-name = NVIDIA A100-SXM4-80GB
-`;
+const DGX = '[gpu]\nname = NVIDIA A100-SXM4-80GB\ncount = 8\n';
 
 const lab = new Lab();
-const people = (machine) => ['alice', 'bob', 'carol', 'dave'].map((name) => lab.person(name, machine));
+const people = (machine) => PEOPLE.map((name) => lab.person(name, machine));
 
 /** Lets `top` run in a terminal, and writes its screen. @param keys typed before */
 async function draw(name, person, env, words, columns, rows, keys = '') {
@@ -50,13 +37,10 @@ try {
     desk: lab.machine('desk', 'rtx4090x2-display'),
   };
   const here = people(machines.dgx);
-  const [alice, bob] = here;
-  occupy(here);
-  submit(alice, ['--devices', '6:0', '--name', 'eval'], 0, '17GiB');
-  await pause(3_000);
-  submit(alice, ['-n', '4', '--name', 'sweep', '--note', 'waits for four'], 0, '1GiB');
-  submit(bob, ['-n', '6', '--name', 'large'], 0, '1GiB');
-  submit(alice, ['--after', '1', '--name', 'report'], 0, '1GiB');
+  const [ana] = here;
+  fillLab(here);
+  await pause(15_000);
+  fillQueue(here);
   const others = people(machines.h200);
   for (let gpu = 0; gpu < 6; gpu++) {
     const options = ['--devices', String(gpu), '--name', `seed-${gpu}`];
@@ -68,7 +52,7 @@ try {
   // A shell on the machine of that name, in place of ssh.
   const cases = Object.entries(machines).map(
     ([name, { GPU_OWNER_SIMULATE: kind, GPU_OWNER_SIMULATE_DIR: directory }]) =>
-      `${name}) export GPU_OWNER_SIMULATE=${kind} GPU_OWNER_SIMULATE_DIR=${directory} XDG_STATE_HOME=${directory}/alice;;`,
+      `${name}) export GPU_OWNER_SIMULATE=${kind} GPU_OWNER_SIMULATE_DIR=${directory} XDG_STATE_HOME=${directory}/${PEOPLE[0]};;`,
   );
   const ssh = [
     '#!/bin/sh',
@@ -81,8 +65,8 @@ try {
   ];
   const viewer = { GPU_OWNER_SSH: lab.write('ssh', ssh.join('\n'), 0o755) };
   await Promise.all([
-    draw('top-80x24', alice, {}, [], 80, 24, '\u001b[B\u001b[B'),
-    draw('top-200x50', alice, viewer, ['--hosts', 'dgx,h200,desk'], 200, 50),
+    draw('top-80x24', ana, {}, [], 80, 24, '\u001b[B\u001b[B'),
+    draw('top-200x50', ana, viewer, ['--hosts', 'dgx,h200,desk'], 200, 50),
   ]);
 } finally {
   await lab.close();

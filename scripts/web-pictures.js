@@ -5,7 +5,7 @@ import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { chromium } from 'playwright-core';
-import { enterLab, Lab, occupy, pause, submit } from './people.js';
+import { enterLab, fillLab, fillQueue, Lab, PEOPLE, pause } from './people.js';
 
 enterLab(import.meta.filename);
 const target = resolve(process.argv[2] ?? join(dirname(import.meta.dirname), 'docs/pictures'));
@@ -51,19 +51,29 @@ async function asWebP(browser, png) {
   return Buffer.from(url.slice(url.indexOf(',') + 1), 'base64');
 }
 
+/** As many GPU hours as four people have in a month. */
+async function showMonth(route) {
+  const response = await route.fetch();
+  const days = Array.from({ length: 30 }, (_, i) =>
+    new Date(Date.now() - (29 - i) * 86_400_000).toISOString().slice(0, 10),
+  );
+  const hours = (i) =>
+    days.map((_, day) => Math.max(0, (20 - 4 * i) * (1.1 + Math.sin(day * (1.3 + i) + i))));
+  const users = PEOPLE.map((user, i) => ({ user, uid: i, gpuHours: hours(i) }));
+  await route.fulfill({ response, json: { days, users } });
+}
+
 mkdirSync(target, { recursive: true });
 const lab = new Lab();
 try {
   const server = lab.machine('server', lab.write('server.conf', SERVER));
-  const people = ['alice', 'bob', 'carol', 'dave'].map((name) => lab.person(name, server));
-  const [alice, bob] = people;
-  occupy(people);
-  await pause(3_000);
-  submit(alice, ['-n', '5', '--name', 'sweep', '--note', 'waits for five'], 0, '1GiB');
-  submit(bob, ['-n', '4', '--name', 'eval', '--for', '2h'], 0, '1GiB');
+  const people = PEOPLE.map((name) => lab.person(name, server));
+  fillLab(people);
+  await pause(15_000);
+  fillQueue(people);
   // Until the notebook's GPU counts as idle.
   await pause(62_000);
-  const child = alice.start('gpu-owner', 'web');
+  const child = people[0].start('gpu-owner', 'web');
   const url = await new Promise((done) =>
     child.stdout.on('data', (text) => done(/^http:\S+/.exec(String(text))?.[0])),
   );
@@ -73,8 +83,9 @@ try {
   for (const { name, viewport, colorScheme, fullPage } of PICTURES) {
     const page = await browser.newPage({ viewport, colorScheme });
     await page.route('**/api/v1/history', showDay);
+    await page.route('**/api/v1/usage', showMonth);
     await page.goto(url);
-    await page.getByRole('img', { name: /^GPU 7, last 24 h/ }).waitFor();
+    await page.getByRole('heading', { name: 'GPU 7' }).waitFor();
     await page.waitForTimeout(2_000);
     writeFileSync(join(target, `${name}.webp`), await asWebP(browser, await page.screenshot({ fullPage })));
     await page.close();

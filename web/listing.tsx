@@ -1,91 +1,71 @@
-// Rows of a section: a table, or on a phone a list, which needs no scrolling sideways.
+// A list whose rows are two lines: cells in columns that are the same in each row, and below them one sentence.
 import type { ComponentChildren } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
-
-const PHONE = '(max-width: 599px)';
 
 export interface Column<Row> {
-  title: string;
-  /** null or '': nothing. A column with nothing in any row is left out. */
+  /** Also a class: page.css has the widths of columns, by content where it is a name. */
+  name: string;
+  /** null or '': nothing. */
   cell: (row: Row) => ComponentChildren;
-  /** heading: what a row is called. note, text: they break into lines. rest: it has the room that is left, and is cut. bars: a chart. */
-  kind?: 'heading' | 'note' | 'text' | 'rest' | 'bars';
+  /** The text whose length is the column's width; missing: page.css has a width. */
+  text?: (row: Row) => string | null | undefined;
 }
 
 interface ListingProps<Row> {
   label: string;
+  kind: string;
   columns: readonly (Column<Row> | null)[];
   rows: readonly Row[];
   keyOf: (row: Row) => string;
+  /** The second line; null: none. */
+  second?: (row: Row) => ComponentChildren;
+  /** More, at a click; missing: nothing. */
+  more?: (row: Row) => ComponentChildren;
 }
 
-export function Listing<Row>({ label, columns, rows, keyOf }: ListingProps<Row>) {
-  const isPhone = useMedia(PHONE);
-  const filled = columns
-    .filter((column) => column !== null)
-    .filter(({ cell }) => rows.some((row) => has(cell(row))));
-  if (isPhone) {
-    return (
-      <ul class="list">
-        {rows.map((row) => (
-          <li key={keyOf(row)}>
-            <dl>
-              {filled.map(({ title, cell, kind }) => {
-                const content = cell(row);
-                return (
-                  has(content) && (
-                    <Pair
-                      key={title}
-                      name={title}
-                      class={kind === 'heading' ? 'title' : kind}
-                      content={content}
-                    />
-                  )
-                );
-              })}
-            </dl>
-          </li>
-        ))}
-      </ul>
-    );
-  }
+const MAX_CHARACTERS = 24;
+
+export function Listing<Row>({ label, kind, columns, rows, keyOf, second, more }: ListingProps<Row>) {
+  const shown = columns.filter((column) => column !== null);
+  const widths = shown.flatMap(({ name, text }) => {
+    if (text === undefined) return [];
+    const longest = Math.max(...rows.map((row) => text(row)?.length ?? 0));
+    return [[`--${name}`, `${Math.min(longest, MAX_CHARACTERS)}ch`] as const];
+  });
   return (
-    // Where it is wider than the screen, it must scroll by keyboard, too.
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable regions need it
-    <section class="scroll" aria-label={`Table: ${label}`} tabIndex={0}>
-      <table>
-        <thead>
-          <tr>
-            {filled.map(({ title }) => (
-              <th key={title} scope="col">
-                {title}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row) => (
-            <tr key={keyOf(row)}>
-              {filled.map(({ title, cell, kind }) => {
-                const content = cell(row);
-                if (kind === 'heading') {
-                  return (
-                    <th key={title} scope="row">
-                      {content}
-                    </th>
-                  );
-                }
-                return (
-                  <td key={title} class={kind} title={kind === 'rest' ? String(content ?? '') : undefined}>
-                    {content}
-                  </td>
-                );
-              })}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </section>
+    <ul class={`list ${kind}`} aria-label={label} style={Object.fromEntries(widths)}>
+      {rows.map((row) => {
+        const sentence = second?.(row) ?? null;
+        const lines = (
+          <>
+            {shown.map(({ name, cell }) => {
+              const content = cell(row);
+              return (
+                <span
+                  key={name}
+                  class={`cut ${name}`}
+                  title={typeof content === 'string' ? content : undefined}
+                >
+                  {content}
+                </span>
+              );
+            })}
+            {sentence !== null && <span class="second">{sentence}</span>}
+          </>
+        );
+        return (
+          <li key={keyOf(row)}>
+            {more === undefined ? (
+              <div class="row">{lines}</div>
+            ) : (
+              <details>
+                <summary class="row">{lines}</summary>
+                <dl>{more(row)}</dl>
+              </details>
+            )}
+          </li>
+        );
+      })}
+    </ul>
   );
 }
 
@@ -93,30 +73,15 @@ interface PairProps {
   name: string;
   content: ComponentChildren;
   class?: string | undefined;
-  title?: string;
 }
 
-/** A name and what it is, in a <dl>. */
-export function Pair({ name, content, title, class: kind }: PairProps) {
+/** A name and what it is, in a <dl>; nothing where there is nothing to say. */
+export function Pair({ name, content, class: kind }: PairProps) {
+  if (content === null || content === undefined || content === '') return null;
   return (
     <>
       <dt>{name}</dt>
-      <dd class={kind} title={title}>
-        {content}
-      </dd>
+      <dd class={kind}>{content}</dd>
     </>
   );
-}
-
-const has = (content: ComponentChildren) => content !== null && content !== undefined && content !== '';
-
-function useMedia(query: string): boolean {
-  const [isTrue, setTrue] = useState(() => matchMedia(query).matches);
-  useEffect(() => {
-    const media = matchMedia(query);
-    const look = () => setTrue(media.matches);
-    media.addEventListener('change', look);
-    return () => media.removeEventListener('change', look);
-  }, [query]);
-  return isTrue;
 }

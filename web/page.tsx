@@ -7,7 +7,9 @@ import { historyIntervalMs } from './history.tsx';
 import { LogDialog, type OpenLog } from './log.tsx';
 import { Machines, summaryOf } from './machine.tsx';
 import { sweepsIntervalMs } from './sweeps.tsx';
-import { usageIntervalMs } from './usage.tsx';
+
+/** How long an answer about the last 30 days is good for. */
+const usageIntervalMs = () => 5 * 60_000;
 
 function Page() {
   const [token, setToken] = useState(takeToken);
@@ -82,9 +84,9 @@ function Page() {
           {connectionText(line !== null, summary !== '', problem, stale)}
         </p>
         {line !== null && (
-          <p class="time">
-            as of <time dateTime={line.time}>{new Date(line.time).toTimeString().slice(0, 8)}</time>
-          </p>
+          <time class="connection" dateTime={line.time}>
+            {new Date(line.time).toTimeString().slice(0, 8)}
+          </time>
         )}
         <search>
           <label>
@@ -111,6 +113,7 @@ function Page() {
             user={line.user}
             filter={filter}
             now={Date.parse(line.time)}
+            onFilter={setFilter}
             onLog={setLog}
           />
         )}

@@ -1,13 +1,6 @@
 // How jobs stand, and which job a word means.
 import { GPUOwnerError } from '../errors.ts';
-import {
-  findUid,
-  isoTime,
-  listWords,
-  sanitize,
-  showValue,
-  userName,
-} from '../platform/index.ts';
+import { findUid, isoTime, listWords, sanitize, showValue, userName } from '../platform/index.ts';
 import type { Job, QueueEntry } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
 import { isAlive, type JobPart, type StoredJob } from './job-record.ts';

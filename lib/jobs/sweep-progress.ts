@@ -20,7 +20,7 @@ const TRIALS = record({
   /** The best one, in words; null: none has a value yet. */
   best: nullable(shownText(400)),
   /** All, or some that are spread evenly. */
-  points: listOf(record({ trial: whole(), value, stopped: flag }), MAX_POINTS),
+  points: listOf(record({ trial: whole(), value, stopped: flag, parameters: shownText(200) }), MAX_POINTS),
   /** Trials that were better than all before them. */
   records: listOf(record({ trial: whole(), value }), MAX_POINTS),
 });

@@ -216,7 +216,10 @@ export const REQUEST = record(
     ),
     waitUntil: described(or(time), 'when it stops waiting; null: never'),
     why: described(schema.or(foreign, ''), 'why it waits, in one sentence'),
-    details: described(someOf(foreign), 'the reasons behind it: its turn, bookings, with which limit it could start'),
+    details: described(
+      someOf(foreign),
+      'the reasons behind it: its turn, bookings, with which limit it could start',
+    ),
     waitingFor: described(
       someOf(record({ index, instance: schema.optional(or(index)), uuid: text, reason: foreign })),
       'the GPUs that would do, each with what is in the way',

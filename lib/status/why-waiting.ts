@@ -97,9 +97,12 @@ function obstacles({ count, booked, scope }: Waiter, gpus: readonly WantedGPU[])
   const users = [...byUser]
     .sort(([, a], [, b]) => b - a)
     .map(([user, owned], i) => `${user}${i === 0 ? ' has' : ''} ${owned}`);
-  const shown = users.length > MAX_USERS ? [...users.slice(0, MAX_USERS - 1), 'others have more'] : users;
-  if (busy.length > 0) shown.push(`${busy.length} ${busy.length === 1 ? 'is' : 'are'} used without a claim`);
-  return `needs ${missing === count ? '' : `${missing} more of `}${count === 1 ? 'a GPU' : `${count} GPUs`}: ${listWords(shown)}`;
+  const rest = [...byUser.values()].sort((a, b) => b - a).slice(MAX_USERS - 1);
+  const others = rest.reduce((sum, owned) => sum + owned, 0);
+  const shown = users.length > MAX_USERS ? [...users.slice(0, MAX_USERS - 1), `others ${others}`] : users;
+  const more =
+    busy.length === 0 ? '' : `; ${busy.length} ${busy.length === 1 ? 'is' : 'are'} used without a claim`;
+  return `needs ${missing === count ? '' : `${missing} more of `}${count === 1 ? 'a GPU' : `${count} GPUs`}: ${listWords(shown)}${more}`;
 }
 
 /** 'GPUs 6,7 are booked by cara from 09:00' */

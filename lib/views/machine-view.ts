@@ -13,7 +13,7 @@ import {
   readProcessStat,
   sleep,
 } from '../platform/index.ts';
-import type { ShownProcess, Snapshot } from '../shapes/index.ts';
+import type { QueueEntry, ShownProcess, Snapshot } from '../shapes/index.ts';
 import { gpuJSON, type Observation, observe } from '../status/index.ts';
 
 /** A machine at one moment, without the jobs of its user. */

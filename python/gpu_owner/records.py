@@ -182,7 +182,8 @@ Request = TypedDict(
         "stopped": bool,
         "latestStart": Optional[str],
         "waitUntil": Optional[str],
-        "reason": Optional[str],
+        "why": str,
+        "details": List[str],
         "waitingFor": List["RequestWaitingFor"],
     },
 )

@@ -114,7 +114,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
       /^queued:\n {2}1\. a GPU for \S+/,
     );
     expect((await hosts.run(['jobs', '--hosts', 'queued'])).stdout).toMatch(
-      /^ +ID NAME +STATE .*\n +queued:1 train +waiting +\(1\) .* true\n +1st in the queue .*\nqueued:\S+ +running +0 .*\n$/,
+      /^ +ID NAME +STATE .*\n +queued:1 train +waiting +\(1\) .* true\n +1st in the queue: .*\nqueued:\S+ +running +0 .*\n$/,
     );
     holder.stdin?.end();
     await finished(holder, 'exit');

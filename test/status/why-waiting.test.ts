@@ -56,7 +56,8 @@ const CASES: [sentence: string, waiter: object, circumstances: object][] = [
     { gpus: [leased(0, 'ben'), leased(1, 'cara'), gpu(2)] },
   ],
   ['needs a GPU: ben has 1 and cara 1', {}, { gpus: [shares('ben', 'cara')] }],
-  ['needs a GPU: ben has 1 and 1 is used without a claim', {}, { gpus: [leased(0, 'ben'), busy(1)] }],
+  ['needs a GPU: k has 1, l 1 and others 2', {}, { gpus: [shares('k', 'l', 'm', 'n')] }],
+  ['needs a GPU: ben has 1; 1 is used without a claim', {}, { gpus: [leased(0, 'ben'), busy(1)] }],
   ['GPU 1 is used without a claim', {}, { gpus: [busy(1)] }],
   ['preemptible jobs give way to it', { preempts: [5] }, { gpus: [leased(0, 'ben')] }],
   [

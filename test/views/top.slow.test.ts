@@ -81,7 +81,9 @@ describe('the picture', () => {
     await terminal.shows(/^ 0 .* 1 train .*seed 7/m);
     await terminal.shows(/^ 2 .* free$/m);
     await terminal.shows(/^ 3 .*39%.* busy: python \(pid \d+/m);
-    await terminal.shows(/WAITING\n +1\. \S+ +4 GPUs +2 large +\d\d:\d\d .*sleep 1000/);
+    await terminal.shows(
+      /WAITING\n +1\. \S+ +4 GPUs +2 large +\d\d:\d\d .*sleep 1000\n {6}needs 3 more of 4 GPUs: \S+ has 2; 1 is used/,
+    );
     await terminal.shows(/ - {2}\S+ {2}job 3 report: after job 1/);
     await terminal.shows(/%SM PROCESS\n 3 +\d+ \S+ +31\.4 GiB +0 without a claim: \S/);
     await terminal.shows(/USERS\n \S+ +2 GPUs, .*, 1 waiting, 1 without a claim/);

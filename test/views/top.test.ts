@@ -61,6 +61,9 @@ const waiter = (position: number, more: object = {}) => ({
   stopped: false,
   latestStart: null,
   waitUntil: null,
+  memory: null,
+  why: 'starts in a moment',
+  details: [],
   waitingFor: [],
   ...more,
 });
@@ -115,8 +118,6 @@ describe('a picture', () => {
   });
   const gpus = fc.record({
     name: texts,
-    why: texts,
-    details: fc.array(texts),
     state: fc.constantFrom('free', 'leased', 'busy', 'unavailable', 'new'),
     utilizationPercent: numbers,
     powerWatts: numbers,
@@ -130,7 +131,9 @@ describe('a picture', () => {
     fc.assert(
       fc.property(
         fc.array(gpus, { maxLength: 12 }),
-        fc.array(fc.record({ user: texts, command: texts, since: times, name: texts }), { maxLength: 30 }),
+        fc.array(fc.record({ user: texts, command: texts, since: times, name: texts, why: texts }), {
+          maxLength: 30,
+        }),
         fc.array(fc.record({ name: texts, user: texts, usedBytes: numbers, pid: numbers }), { maxLength: 9 }),
         fc.record({
           columns: fc.integer({ min: 20, max: 240 }),
@@ -206,7 +209,7 @@ describe('a picture', () => {
     }
     expect(history.of('GPU-0')).toHaveLength(60);
     const { lines } = draw([machine({ gpus: [gpu(0)] }, { history })], {}, { columns: 79, unicode: false });
-    expect(lines[2]).toMatch(/ _{4}-?#{4} /);
+    expect(lines[2]).toMatch(/ _{3}#{3} /);
   });
 
   test('says what is wrong, and how old it is', () => {
@@ -323,11 +326,43 @@ describe('a picture', () => {
       expect(draw([state], {}, { rows }).lines.join('\n')).toMatch(/ WAITING *\n +1\. bob/);
   });
 
-  test('says why a request has its place', () => {
-    const reason = 'bob has 2 GPUs, alice no GPU';
-    const state = machine({ gpus: [gpu(0)], queue: [waiter(1, { why: reason })], waiting: 1 });
-    expect(draw([state], {}, { columns: 120 }).lines.join('\n')).toContain(reason);
+  test('says why a request waits in a second line, with its note', () => {
+    const queue = [waiter(1, { why: "after ben's vit-large", note: 'urgent' })];
+    const state = machine({ gpus: [gpu(0)], queue, waiting: 1 });
+    expect(draw([state]).lines.join('\n')).toMatch(
+      / 1\. bob +a GPU pid 1 +\d\d:\d\d sleep *\n {6}after ben's vit-large; urgent *\n/,
+    );
   });
+
+  test.each([80, 120, 200])(
+    'shows a name of 20 characters in full, and bookings, at %i columns',
+    (columns) => {
+      const user = 'devika-ramakrishnan1';
+      const booking = {
+        user: 'cara',
+        from: new Date(NOW + 3_600_000).toISOString(),
+        until: '2999-01-01T00:00Z',
+      };
+      const mine = { ...lease({ user, name: 'eval' }) };
+      const full = { totalBytes: 2, usedBytes: 3, freeBytes: 0, reservedBytes: 0 };
+      const shares = [{ ...mine, bytes: 2, usedBytes: 3 }];
+      const gpus = [
+        gpu(0, { state: 'leased', lease: mine, booking }),
+        gpu(1, { booking }),
+        gpu(2, { state: 'shared', shares, memory: full }),
+      ];
+      const processes = [
+        { uuid: 'GPU-0', pid: 1, name: 'python', user, uid: mine.uid, type: 'compute', command: 'python' },
+      ];
+      const state = machine({ gpus, queue: [waiter(1, { user, uid: mine.uid })], waiting: 1, processes });
+      const text = draw([state], {}, { columns, rows: 40 }).lines.join('\n');
+      expect(text.match(new RegExp(user, 'g'))).toHaveLength(5); // a lease, a share, a request, a process, a sum
+      expect(text).toMatch(/ free, booked by cara from \d\d:\d\d/);
+      if (columns > 80) expect(text).toMatch(/ eval .* booked by c/);
+      // An amount above the whole doesn't run into its bar.
+      expect(text).toMatch(/█ +(150%|0\.0\/0\.0G)/);
+    },
+  );
 
   test('adds up what users have', () => {
     const state = machine({

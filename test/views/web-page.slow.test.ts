@@ -56,8 +56,11 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await page.goto(url);
   }
 
-  const card = (gpu: number) => page.getByRole('listitem').filter({ hasText: `GPU ${gpu} ` });
-  const textOf = async (gpu: number) => (await card(gpu).textContent()) ?? '';
+  const cards = () => page.getByRole('region', { name: 'GPUs' }).getByRole('listitem');
+  const card = (gpu: number) => cards().filter({ hasText: `GPU ${gpu} ` });
+  const more = (gpu: number) => card(gpu).locator('summary').click();
+  const rowOf = (section: string, text: string | RegExp) =>
+    page.getByRole('region', { name: section, exact: true }).getByRole('listitem').filter({ hasText: text });
   const shows = (gpu: number, text: string | RegExp) => card(gpu).filter({ hasText: text }).waitFor();
 
   async function fill(): Promise<Jobs> {
@@ -99,7 +102,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await page.getByText('4 of 4 GPUs free').waitFor();
     const holder = machine.startCommand(['hold', '-n', '1', '--devices', '2']);
     await output(holder, /visibleDevices/);
-    await shows(2, /leased.*Holder/);
+    await shows(2, /leased.*PID \d+/);
     await page.getByText('3 of 4 GPUs free').waitFor();
     // Also with a history of seconds.
     expect((await card(2).boundingBox())?.height).toBeLessThan(400);
@@ -107,7 +110,9 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     holder.stdin?.end();
     await shows(2, 'free');
     machine.startCommand(['hold', '--memory', '20GiB', '--devices', '1']);
-    await shows(1, /shared.*leased for.*20 GiB/);
+    await shows(1, '1 share');
+    await more(1);
+    await shows(1, /20 GiB, since .*leased for/);
     expect(complaints).toEqual([]);
   });
 
@@ -128,13 +133,19 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect([code, stderr]).toEqual([0, stderr]);
     const server = await WebServer.start(machine);
     await open(server.url);
-    const row = page.getByRole('row').filter({ hasText: 'exp run' });
+    const row = rowOf(`Jobs of ${userInfo().username}`, 'exp run');
     await row.filter({ hasText: '1 of 3 tasks' }).waitFor();
     expect(await row.getByRole('progressbar').getAttribute('value')).toBe('1');
     await page.getByRole('img', { name: 'loss of 1 tasks, smallest loss=1 grid_0 a=1' }).waitFor();
     const { json: sweeps } = await server.get('/api/v1/sweeps');
     expect(sweeps).toHaveLength(1);
     expect(validatorOf('Sweep')(sweeps[0])).toEqual([]);
+    expect(sweeps[0].points[0].parameters).toBe('grid_0 a=1');
+    expect(await page.locator('circle title').textContent()).toBe('loss=1 grid_0 a=1');
+    await page.getByRole('button', { name: 'job 1', exact: true }).click();
+    await until(async () => (await cards().count()) === 0);
+    await row.waitFor();
+    await page.getByRole('searchbox').fill('');
     await page
       .getByRole('img', { name: /^GPU 0, last \d+ (s|min).*: leased for \d+ s, .*memory up to \d+ %/ })
       .waitFor();
@@ -162,23 +173,43 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await fill();
     const server = await WebServer.start(machine);
     await open(server.url);
+    await shows(0, /leased.*train.*until \d\d:\d\d/);
+    await more(0);
     await shows(
       0,
-      /leased.*Job1 train.*<img src=x onerror=alert\(1\)>.*sleep 1000.*Until\d\d:\d\d( tomorrow)? \(in 1 h\)/,
+      /job 1 train, since .*until \d\d:\d\d( tomorrow)? \(in 1 h\), <img src=x onerror=alert\(1\)>; .*sleep 1000/,
     );
-    const row = (section: string, text: RegExp) =>
-      page
-        .getByRole('region', { name: section, exact: true })
-        .getByRole('row')
-        .filter({ hasText: text })
-        .waitFor();
-    await row('Waiting', /^1\S+42large.*sleep 1000/);
-    await row('Without a claim', /^3\S+python\d+31\.4 GiB$/);
-    await row(`Jobs of ${userInfo().username}`, /^1trainrunning0, 1.*\(in 1 h\).*onerror/);
-    await row('Users', /^\S+2.*1 request1 GPU$/);
-    await shows(3, /without a claim.*User\S+: python \(PID \d+\)/);
+    const large = rowOf(
+      'Waiting',
+      /^1\S+4 GPUslarge.*sleep 1000needs 3 more of 4 GPUs: \S+ has 2; 1 is used/,
+    );
+    await large.locator('summary').click();
+    await large.filter({ hasText: /GPU 0, 1leased by .*Processjob 2, PID \d+/ }).waitFor();
+    await rowOf(
+      `Jobs of ${userInfo().username}`,
+      /^1trainrunningGPU 0,1.*until \d\d:\d\d.*onerror/,
+    ).waitFor();
+    await rowOf('Users', /^\S+2 GPUs.*1 waiting.*uses 1 GPU without a claim$/).waitFor();
+    await shows(3, /without a claim.*python/);
+    await more(3);
+    await shows(3, /python \(PID \d+\), 31(\.\d)? GiB, without a claim/);
+    const colours = page.locator('.dot');
+    const classes = await colours.evaluateAll((dots) => dots.map((dot) => dot.className));
+    expect(classes.length).toBeGreaterThan(4);
+    expect(new Set(classes).size).toBe(1);
     expect(await page.locator('img').count()).toBe(0);
     expect(complaints).toEqual([]);
+  });
+
+  test('prints on one page, and teaches where there is nothing', async () => {
+    const server = await WebServer.start(machine);
+    await open(server.url);
+    await page.getByText('gpu-owner run -n 1 -- python train.py').waitFor();
+    await page.getByText('gpu-owner submit -n 1 -- python train.py').waitFor();
+    await fill();
+    await rowOf('Waiting', 'large').waitFor();
+    const paper = (await page.pdf({ format: 'A4' })).toString('latin1');
+    expect(paper.match(/\/Type\s*\/Page\b/g)).toHaveLength(1);
   });
 
   test("shows a job's log by a click, goes on with it, and says how it ended or what is missing", async () => {
@@ -256,7 +287,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     const holder = machine.startCommand(['hold', '-n', '1', '--devices', '0']);
     await output(holder, /visibleDevices/);
     await WebServer.start(machine, args);
-    await shows(0, 'Holder');
+    await shows(0, 'leased');
     await page
       .getByRole('status')
       .filter({ hasText: /^live$/ })
@@ -332,12 +363,12 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await page.keyboard.press('Control+a');
     await page.keyboard.type(server.url);
     await page.keyboard.press('Enter');
-    await shows(0, 'Holder');
+    await shows(0, 'leased');
     await page.keyboard.press('Tab');
     expect(await focused()).toBe('INPUT');
     await page.keyboard.type('without a claim');
     await shows(3, 'without a claim');
-    await until(async () => (await page.getByRole('listitem').count()) === 1);
+    await until(async () => (await cards().count()) === 1);
     // A line comes each second: it must not take the focus away.
     expect(await focused()).toBe('INPUT');
     await page.keyboard.press('Control+a');
@@ -345,10 +376,11 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await page.getByText('Nothing here matches “nobody-is-called-so”').waitFor();
     expect(await page.getByRole('heading', { level: 2 }).count()).toBe(0);
     await page.keyboard.press('Escape');
-    await until(async () => (await page.getByRole('listitem').count()) === 4);
+    await until(async () => (await cards().count()) === 4);
     await page.keyboard.press('Tab');
-    expect(await page.evaluate("document.activeElement?.getAttribute('aria-label')")).toBe('Table: Waiting');
-    expect(await textOf(0)).toContain('train');
+    expect(await focused()).toBe('SUMMARY');
+    await page.keyboard.press('Enter');
+    await shows(0, /job 1 train, since/);
   });
 
   test.each([
@@ -369,10 +401,12 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
       await fill();
       const server = await WebServer.start(machine);
       await open(server.url, { viewport, colorScheme });
-      await shows(0, 'Holder');
-      const role = viewport === NARROW ? 'listitem' : 'row';
-      await page.getByRole(role).filter({ hasText: 'large' }).first().waitFor();
-      expect((await page.getByRole('table').count()) > 0).toBe(viewport !== NARROW);
+      await shows(0, 'leased');
+      await rowOf('Waiting', 'large').waitFor();
+      expect(await violations()).toEqual([]);
+      await more(0);
+      await rowOf('Waiting', 'large').locator('summary').click();
+      await shows(0, /job 1 train, since/);
       expect(await violations()).toEqual([]);
       await page.getByRole('button', { name: 'Log of job 1' }).click();
       await page.getByRole('dialog').getByText('No output yet.').waitFor();

@@ -474,7 +474,7 @@ describe('many viewers', () => {
 test('the page is small, and names no other host', () => {
   const names = ['index.html', 'page.js', 'page.css', 'icon.svg'];
   const contents = names.map((name) => readFileSync(join(root, 'dist/web', name)));
-  expect(contents.reduce((sum, content) => sum + gzipSync(content).length, 0)).toBeLessThan(150_000);
+  expect(contents.reduce((sum, content) => sum + gzipSync(content).length, 0)).toBeLessThan(40_000);
   expect(statSync(join(root, 'dist/web/licenses.txt')).size).toBeGreaterThan(0);
   for (const content of contents) {
     const hosts = [...content.toString().matchAll(/\bhttps?:\/\/([\w.-]+)/g)].map(([, host]) => host);

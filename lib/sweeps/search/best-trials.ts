@@ -38,9 +38,12 @@ const MAX_POINTS = 500;
 
 /** Describes a trial: `loss=0.1 grid_3 lr=0.01`. */
 export function describeTrial(metric: string, { task, value, stopped }: Trial): string {
-  const parameters = Object.entries(task.parameters).map(([name, each]) => `${name}=${shownValue(each)}`);
   const end = stopped === null ? '' : ` (stopped at step ${stopped})`;
-  return sanitize([`${metric}=${shownValue(value)}`, task.name, ...parameters].join(' '), 300) + end;
+  return sanitize(`${metric}=${shownValue(value)} ${describeParameters(task)}`, 300) + end;
+}
+
+function describeParameters({ name, parameters }: Task): string {
+  return [name, ...Object.entries(parameters).map(([key, each]) => `${key}=${shownValue(each)}`)].join(' ');
 }
 
 /** In few digits: tables have all of them. */
@@ -135,7 +138,10 @@ function pictureOf(
     goal,
     count: trials.length,
     best: best === undefined ? null : describeTrial(name, best),
-    points: thinned(points),
+    points: thinned(points).map((point) => ({
+      ...point,
+      parameters: sanitize(describeParameters((trials[point.trial - 1] as Trial).task), 200),
+    })),
     records: thinned(records),
   };
 }

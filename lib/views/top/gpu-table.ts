@@ -1,10 +1,11 @@
-// The table of GPUs: fixed columns for terminals of 80, 120 and 200 columns.
+// The table of GPUs, for terminals of 80, 120 and 200 columns.
 import { isDivided, label, shownState } from '../../gpus/index.ts';
 import { formatDuration, hostName, idleTime, sanitize } from '../../platform/index.ts';
 import type { ShownGPU } from '../../shapes/index.ts';
 import type { MachineState, SortKey } from '../machine-view.ts';
 import { type Ink, type Pen, widthOf } from './pen.ts';
 import {
+  columnWidth,
   type filterOf,
   isOwn,
   labelWidth,
@@ -19,29 +20,30 @@ const GIB = 1024 ** 3;
 const MAX_GPU_ROWS = 2_000;
 
 /**
- * The columns of the table with their widths, for terminals of about 200, 120, 80, and fewer. The last one has what is
- * left, as has the state of a GPU without a holder, from HOLDER on.
+ * The columns of the table with their widths, for terminals of about 200, 120, 80, and fewer. Names have the width of
+ * their content where there is room. The last one has what is left, as has the state of a GPU without a holder, from
+ * HOLDER on.
  */
 const LAYOUTS: readonly { minColumns: number; widths: Readonly<Record<string, number>> }[] = [
   {
     minColumns: 160,
     widths: {
-      ...{ GPU: 3, NAME: 15, MEMORY: 18, UTIL: 10, MINUTE: 12, POWER: 5, TEMP: 4 },
+      ...{ GPU: 3, NAME: 15, MEMORY: 19, UTIL: 11, MINUTE: 12, POWER: 5, TEMP: 4 },
       ...{ HOLDER: 10, JOB: 14, SINCE: 5, UNTIL: 5, IDLE: 5, NOTE: 16, COMMAND: 0 },
     },
   },
   {
     minColumns: 112,
     widths: {
-      ...{ GPU: 3, MEMORY: 18, UTIL: 10, MINUTE: 15 },
+      ...{ GPU: 3, MEMORY: 19, UTIL: 11, MINUTE: 10 },
       ...{ HOLDER: 12, JOB: 14, SINCE: 5, UNTIL: 5, IDLE: 5, NOTE: 0 },
     },
   },
   {
     minColumns: 76,
     widths: {
-      ...{ GPU: 3, MEMORY: 6, UTIL: 4, MINUTE: 8 },
-      ...{ HOLDER: 8, JOB: 10, SINCE: 5, UNTIL: 5, IDLE: 4, NOTE: 0 },
+      ...{ GPU: 3, MEMORY: 7, UTIL: 4, MINUTE: 6 },
+      ...{ HOLDER: 8, JOB: 10, UNTIL: 5, IDLE: 4, NOTE: 0 },
     },
   },
   { minColumns: 56, widths: { GPU: 3, MEMORY: 4, UTIL: 4, HOLDER: 10, JOB: 10, UNTIL: 5, IDLE: 4, NOTE: 0 } },
@@ -50,6 +52,9 @@ const LAYOUTS: readonly { minColumns: number; widths: Readonly<Record<string, nu
 const RIGHT = ['POWER', 'TEMP', 'IDLE'];
 /** Wide enough for an amount beside the bar. */
 const MIN_AMOUNT_WIDTH = 16;
+/** Columns that are as wide as their content, as long as this much is left for the last one. */
+const NAMES = ['HOLDER', 'JOB', 'NAME', 'NOTE'];
+const MIN_LAST_WIDTH = { NOTE: 6, COMMAND: 24 };
 
 interface Column {
   title: string;
@@ -92,15 +97,16 @@ const CELLS: Readonly<Record<string, (gpu: Shown, drawing: Drawing) => Cell>> = 
   NAME: (gpu) => ({ text: gpu.isShare === true ? 'share' : shortName(gpu) }),
   MEMORY: ({ memory: { usedBytes, totalBytes }, isShare }, { width, pen }) => {
     const share = shareOf(usedBytes, totalBytes);
-    const amount = `${gib(usedBytes)}/${gib(totalBytes)}G`.padStart(12);
-    const text = width >= MIN_AMOUNT_WIDTH ? amount : percent(share);
+    const amount = `${gib(usedBytes)}/${gib(totalBytes)}G`.padStart(13);
+    const text = width >= MIN_AMOUNT_WIDTH ? amount : ` ${percent(share)}`.slice(-width);
     const isOverused = isShare === true && share !== null && share > 1;
     return { text: pen.bar(share, width - text.length) + text, inks: isOverused ? ['red'] : [] };
   },
   UTIL: ({ utilizationPercent, isShare }, { width, pen }) => {
     if (isShare === true) return { text: '' };
     const share = shareOf(utilizationPercent, 100);
-    return { text: pen.bar(share, width - 4) + percent(share), inks: ['green'] };
+    const text = ` ${percent(share)}`.slice(-width);
+    return { text: pen.bar(share, width - text.length) + text, inks: ['green'] };
   },
   MINUTE: ({ uuid, isShare }, { machine, width, pen, now }) => ({
     text: isShare === true ? '' : pen.history(machine.history.of(uuid), width, now),
@@ -125,23 +131,41 @@ const CELLS: Readonly<Record<string, (gpu: Shown, drawing: Drawing) => Cell>> = 
     return { text: shortTime(first, now), inks: first !== null && first === idleEnds ? ['magenta'] : [] };
   },
   IDLE: (gpu, { now }) => ({ text: idleCell(gpu, now), inks: ['magenta'] }),
-  NOTE: (gpu, { hasCommand }) => {
+  NOTE: (gpu, { hasCommand, now }) => {
     const { note = null, command = null, preemptible } = holderOf(gpu) ?? {};
-    const text = note ?? (hasCommand ? null : command) ?? '';
-    return { text: preemptible ? ['preemptible', text].filter(Boolean).join('; ') : text };
+    const text = note ?? (hasCommand ? null : command);
+    const words = [preemptible ? 'preemptible' : null, bookingText(gpu, now), text];
+    return { text: words.filter(Boolean).join('; ') };
   },
   COMMAND: (gpu) => ({ text: holderOf(gpu)?.command ?? '' }),
 };
 
-function gpuColumns(machines: readonly MachineState[], pen: Pen): Column[] {
+/** 'booked by cara from 09:00'; null: it isn't, or its share shows it. */
+function bookingText({ booking, isShare }: Shown, now: number): string | null {
+  if (!booking || isShare === true) return null;
+  const { user, from, until } = booking;
+  const when = Date.parse(from) > now ? `from ${shortTime(from, now)}` : `until ${shortTime(until, now)}`;
+  return `booked by ${user} ${when}`;
+}
+
+function gpuColumns(machines: readonly MachineState[], pen: Pen, now: number): Column[] {
   const gpus = machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []);
   const layout = LAYOUTS.find(({ minColumns }) => minColumns <= pen.width);
-  const widths = Object.entries({ ...layout?.widths, GPU: labelWidth(gpus) });
-  const used = widths.reduce((sum, [, width]) => sum + width + 1, 0);
-  return widths.map(([title, width]) => ({
-    title,
-    width: width === 0 ? Math.max(1, pen.width - used) : width,
-  }));
+  const widths: Record<string, number> = { ...layout?.widths, GPU: labelWidth(gpus) };
+  const lines = gpus.slice(0, MAX_GPU_ROWS).flatMap(withShares);
+  const least = widths.COMMAND === undefined ? MIN_LAST_WIDTH.NOTE : MIN_LAST_WIDTH.COMMAND;
+  const left = () => pen.width - Object.values(widths).reduce((sum, width) => sum + width + 1, 0);
+  for (const title of NAMES) {
+    const width = widths[title] ?? 0;
+    if (width === 0) continue;
+    const texts = lines
+      .filter((gpu) => title === 'NAME' || holderOf(gpu) !== null)
+      .map((gpu) => CELLS[title]?.(gpu, { pen, now, width, hasCommand: true } as Drawing).text);
+    const content = columnWidth(texts, title.length, pen.width);
+    widths[title] = Math.min(content, Math.max(width, width + left() - least));
+  }
+  const rest = Math.max(1, left());
+  return Object.entries(widths).map(([title, width]) => ({ title, width: width === 0 ? rest : width }));
 }
 
 export function gpuSection(
@@ -152,7 +176,7 @@ export function gpuSection(
   pen: Pen,
   now: number,
 ): Section {
-  const columns = gpuColumns(machines, pen);
+  const columns = gpuColumns(machines, pen, now);
   const heading = columns.map(({ title, width }) => pen.cell(title, width, RIGHT.includes(title)));
   const rows: Section['rows'] = [];
   for (const machine of machines) {
@@ -210,21 +234,24 @@ function gpuLine(
   const hasCommand = columns.some(({ title }) => title === 'COMMAND');
   const cells = own.map(({ title, width }) => {
     const { text = '', inks = [] } = CELLS[title]?.(gpu, { machine, width, pen, now, hasCommand }) ?? {};
-    return pen.ink(pen.cell(text, width, RIGHT.includes(title)), ...inks);
+    const cell =
+      title === 'HOLDER' ? pen.nameCell(text, width) : pen.cell(text, width, RIGHT.includes(title));
+    return pen.ink(cell, ...inks);
   });
   const rest = columns.slice(own.length);
   const room = rest.reduce((sum, { width }) => sum + width + 1, -1);
-  if (rest.length > 0) cells.push(pen.ink(pen.cell(stateText(gpu), room), ...stateInks(gpu)));
+  if (rest.length > 0) cells.push(pen.ink(pen.cell(stateText(gpu, now), room), ...stateInks(gpu)));
   return cells.join(' ');
 }
 
 /** "busy: python (4711, bob) uses 31 GiB" */
-function stateText(gpu: ShownGPU): string {
+function stateText(gpu: Shown, now: number): string {
   if (isDivided(gpu)) return 'divided into MIG instances';
   const { reason } = gpu;
   const state = shownState(gpu);
   if (state === 'shared') return (reason ?? state).split(': ', 1)[0] ?? state;
-  return reason === null ? state : `${state}: ${reason.replace(new RegExp(`^${state}:? `), '')}`;
+  if (reason === null) return [state, bookingText(gpu, now)].filter(Boolean).join(', ');
+  return `${state}: ${reason.replace(new RegExp(`^${state}:? `), '')}`;
 }
 
 function hostLine({ host, snapshot, problem }: MachineState, pen: Pen): string {

@@ -97,7 +97,7 @@ function arrange(
   selected: string | null,
   pen: Pen,
 ): string[] {
-  const heightOf = ({ rows }: Section) => rows.length + 1;
+  const heightOf = ({ rows }: Section) => rows.reduce((sum, row) => sum + linesOf(row), 1);
   const needed = heightOf(table) + others.reduce((sum, section) => sum + heightOf(section), 0);
   if (room === null || needed + others.length <= room) {
     return [table, ...others].flatMap((section, i) => [
@@ -109,7 +109,7 @@ function arrange(
   const lines: string[][] = [];
   for (const [i, section] of others.entries()) {
     // Room that the last ones don't need is left to those before.
-    const behind = others.slice(i + 1).reduce((sum, each) => sum + Math.min(heightOf(each), 3), 0);
+    const behind = others.slice(i + 1).reduce((sum, each) => sum + Math.min(heightOf(each), 2), 0);
     // In little room, the first ones have something rather than all too little.
     const least = Math.min(heightOf(section), 3, left);
     const height = Math.min(heightOf(section), Math.max(least, left - behind));
@@ -121,20 +121,48 @@ function arrange(
   return [...drawSection(table, Math.max(0, room - below.length), selected, pen), ...below];
 }
 
+const linesOf = (row: ShownRow | string) => (typeof row !== 'string' && row.second !== undefined ? 2 : 1);
+
 /** @param height lines, with the heading, which says what part of it is shown */
 function drawSection({ head, rows }: Section, height: number, selected: string | null, pen: Pen): string[] {
   const room = Math.max(0, height - 1);
-  if (rows.length <= room)
-    return [pen.ink(pen.fit(head), 'bold'), ...rows.map((row) => drawRow(row, selected, pen))];
-  const at = rows.findIndex((row) => typeof row !== 'string' && row.key === selected);
-  const first = Math.min(Math.max(0, at - (room >> 1)), rows.length - room);
-  const mark = ` ${first + 1}-${first + room} of ${rows.length}`;
+  const drawn = (some: Section['rows']) =>
+    some.flatMap((row) => [
+      drawRow(row, selected, pen),
+      ...(typeof row === 'string' || row.second === undefined ? [] : [pen.ink(pen.fit(row.second), 'dim')]),
+    ]);
+  const [first, end] = windowOf(rows, room, selected);
+  if (end - first === rows.length) return [pen.ink(pen.fit(head), 'bold'), ...drawn(rows)];
+  const mark = ` ${first + 1}-${end} of ${rows.length}`;
   const width = pen.width - mark.length;
   const titles = head
     .slice(0, width)
     .replace(/\S+$/, (title) => (/^\S/.test(head.slice(width)) ? '' : title));
   const heading = pen.ink(pen.cell(titles, width) + mark, 'bold');
-  return [heading, ...rows.slice(first, first + room).map((row) => drawRow(row, selected, pen))];
+  return [heading, ...drawn(rows.slice(first, end)).slice(0, room)];
+}
+
+/** The rows that fit into so many lines, the selected one among them. @returns the first, and the one after the last */
+function windowOf(
+  rows: Section['rows'],
+  room: number,
+  selected: string | null,
+): [first: number, end: number] {
+  const at = rows.findIndex((row) => typeof row !== 'string' && row.key === selected);
+  let first = Math.max(0, at);
+  let end = first;
+  let left = room;
+  const take = (row: ShownRow | string | undefined, least = 0) => {
+    if (row === undefined || left - linesOf(row) < least) return false;
+    left -= linesOf(row);
+    return true;
+  };
+  while (first > 0 && take(rows[first - 1], room >> 1)) first--;
+  while (take(rows[end])) end++;
+  while (first > 0 && take(rows[first - 1])) first--;
+  // A row of which only the first line fits.
+  if (end === first && room > 0) end = Math.min(rows.length, first + 1);
+  return [first, end];
 }
 
 function drawRow(row: ShownRow | string, selected: string | null, pen: Pen): string {

@@ -1,8 +1,9 @@
 // Rows of the picture, and what all kinds of them share.
 import { label } from '../../gpus/index.ts';
-import { formatSince } from '../../platform/index.ts';
+import { formatSince, sanitize } from '../../platform/index.ts';
 import type { ShownGPU, ShownProcess } from '../../shapes/index.ts';
 import type { MachineState, SortKey } from '../machine-view.ts';
+import { widthOf } from './pen.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -33,6 +34,8 @@ export interface SelectableRow {
 export interface ShownRow extends SelectableRow {
   /** Without its mark. */
   draw: (width: number) => string;
+  /** A line below it; missing: none. */
+  second?: string;
 }
 
 /** Rows under a heading. */
@@ -52,6 +55,17 @@ export function filterOf(filter: string): (...texts: unknown[]) => boolean {
         .toLowerCase()
         .includes(wanted),
     );
+}
+
+/** A column as wide as its longest text, within limits. */
+export function columnWidth(
+  texts: readonly (string | null | undefined)[],
+  least: number,
+  most: number,
+): number {
+  let longest = least;
+  for (const text of texts) longest = Math.max(longest, text == null ? 0 : widthOf(sanitize(text)));
+  return Math.min(longest, Math.max(least, most));
 }
 
 /** How wide numbers of GPUs are. */

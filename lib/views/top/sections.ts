@@ -1,12 +1,12 @@
 // Sections below the table of GPUs: requests that wait, processes, and what each user has.
 
 import { label } from '../../gpus/index.ts';
-import { formatBytes, formatDuration, formatSince, idleTime, listWords } from '../../platform/index.ts';
+import { formatBytes, formatDuration, idleTime } from '../../platform/index.ts';
 import type { QueueEntry, ShownProcess } from '../../shapes/index.ts';
 import type { MachineState } from '../machine-view.ts';
 import { type UserTotal, userTotals } from '../user-totals.ts';
 import { type Pen, widthOf } from './pen.ts';
-import { type filterOf, labelWidth, type Section, shortTime } from './rows.ts';
+import { columnWidth, type filterOf, labelWidth, type Section, shortTime } from './rows.ts';
 
 /** More are read by no person, and foreign records may have any number. */
 const MAX_USERS = 50;
@@ -19,6 +19,7 @@ export function waitSection(
   now: number,
 ): Section {
   const rows: Section['rows'] = [];
+  const widths = waitWidths(machines, isFleet, pen);
   let unread = 0;
   for (const machine of machines) {
     const { queue = [], waiting = 0 } = machine.snapshot ?? {};
@@ -34,7 +35,8 @@ export function waitSection(
         uid: entry.uid,
         pid: entry.pid,
         process: null,
-        draw: (width) => waitLine(entry, isFleet ? machine.host : null, pen, width, now),
+        draw: (width) => waitLine(entry, machine.host, widths, pen, width, now),
+        second: `      ${waitText(entry, now)}`,
       });
     }
     for (const job of machine.jobs) {
@@ -57,39 +59,67 @@ export function waitSection(
   return { head: ' WAITING', rows };
 }
 
-function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: number, now: number): string {
-  const {
-    position,
-    count,
-    memory,
-    user,
-    job,
-    name,
-    note,
-    command,
-    since,
-    waitUntil,
-    why,
-  } = entry;
-  const what = [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${entry.pid ?? '?'}`;
-  const whole = count === 1 ? 'a GPU' : `${count} GPUs`;
-  const wanted = memory === null ? whole : `${count === 1 ? '' : `${count}×`}${memory}`;
-  const rest = [
-    why,
-    ...(waitUntil === null ? [] : [`gives up in ${formatDuration(Date.parse(waitUntil) - now)}`]),
-    ...(note === null ? [] : [note]),
-    ...(command === null ? [] : [command]),
-  ];
+/** The widths of columns whose content is a name. */
+type WaitWidths = Readonly<Record<'host' | 'user' | 'wanted' | 'what', number>>;
+
+function waitWidths(machines: readonly MachineState[], isFleet: boolean, pen: Pen): WaitWidths {
+  const entries = machines.flatMap(({ snapshot }) => snapshot?.queue.slice(0, MAX_MEASURED) ?? []);
+  const most = Math.floor(pen.width / 4);
+  return {
+    host: isFleet
+      ? columnWidth(
+          machines.map(({ host }) => host),
+          4,
+          most,
+        )
+      : 0,
+    user: columnWidth(
+      entries.map(({ user }) => user),
+      4,
+      most,
+    ),
+    wanted: columnWidth(entries.map(wantedText), 5, 12),
+    what: columnWidth(entries.map(whatText), 5, most),
+  };
+}
+
+/** More hardly fit on a screen. */
+const MAX_MEASURED = 200;
+
+function wantedText({ count, memory }: QueueEntry): string {
+  if (memory === null) return count === 1 ? 'a GPU' : `${count} GPUs`;
+  return `${count === 1 ? '' : `${count}×`}${memory}`;
+}
+
+function whatText({ job, name, pid }: QueueEntry): string {
+  return [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${pid ?? '?'}`;
+}
+
+function waitLine(
+  entry: QueueEntry,
+  host: string | null,
+  widths: WaitWidths,
+  pen: Pen,
+  width: number,
+  now: number,
+): string {
+  const { position, user, command, since } = entry;
   const cells = [
     pen.cell(`${position}.`, 4, true),
-    ...(host === null ? [] : [pen.cell(host, 8)]),
-    pen.cell(user, 8),
-    pen.cell(wanted, 7),
-    pen.cell(what, 12),
+    ...(widths.host === 0 ? [] : [pen.cell(host ?? '', widths.host)]),
+    pen.nameCell(user, widths.user),
+    pen.cell(wantedText(entry), widths.wanted),
+    pen.cell(whatText(entry), widths.what),
     pen.cell(shortTime(since, now), 5),
+    command ?? '',
   ];
-  const left = cells.join(' ');
-  return pen.cell(`${left} ${rest.join('  ')}`, width);
+  return pen.cell(cells.join(' '), width);
+}
+
+/** Why it waits, and what else is known of the wait. */
+function waitText({ why, note, waitUntil }: QueueEntry, now: number): string {
+  const end = waitUntil === null ? '' : `gives up in ${formatDuration(Date.parse(waitUntil) - now)}`;
+  return [why, end, note].filter(Boolean).join('; ');
 }
 
 /** Processes without a claim are the first, lest they be out of sight. */
@@ -100,13 +130,21 @@ export function processSection(
   pen: Pen,
 ): Section {
   const width = labelWidth(machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []));
+  const most = Math.floor(pen.width / 4);
+  const users = machines.flatMap((machine) => processesOf(machine).map(({ user }) => user));
+  const userWidth = columnWidth(users, 4, most);
+  const hostWidth = columnWidth(
+    machines.map(({ host }) => host),
+    4,
+    most,
+  );
   const cellsOf = (host: string, words: readonly string[]) => {
     const [gpu = '', pid = '', user = '', memory = '', sm = '', command = ''] = words;
     return [
-      ...(isFleet ? [pen.cell(host, 8)] : []),
+      ...(isFleet ? [pen.cell(host, hostWidth)] : []),
       pen.cell(gpu, width),
       pen.cell(pid, 8, true),
-      pen.cell(user, 10),
+      pen.nameCell(user, userWidth),
       pen.cell(memory, 9, true),
       pen.cell(sm, 4, true),
       command,

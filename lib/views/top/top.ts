@@ -15,6 +15,9 @@ export interface TopOptions {
 const MESSAGE_MS = 8_000;
 /** The clock goes on, and it is seen that a driver doesn't answer. */
 const REDRAW_MS = 1_000;
+/** A lower terminal has no room for it. */
+const MIN_LEGEND_ROWS = 24;
+const LEGEND = 'bold: yours  UTIL: now  MINUTE: the last one  IDLE: unused for  UNTIL: limit';
 const HELP = [
   'Keys',
   '',
@@ -111,7 +114,8 @@ class TopScreen {
       terminal.draw(inFrame(HELP, style, footer));
       return;
     }
-    const { lines, rows } = drawMachines(this.#view.machines, this.#choice, style, now, [footer]);
+    const below = style.rows !== null && style.rows >= MIN_LEGEND_ROWS ? [LEGEND, footer] : [footer];
+    const { lines, rows } = drawMachines(this.#view.machines, this.#choice, style, now, below);
     this.#rows = rows;
     terminal.draw(lines);
   }

@@ -133,7 +133,12 @@ const OWN: Properties = {
       best: { type: ['string', 'null'], description: 'the best one, in words; null: none has a value yet' },
       points: list(
         object(
-          { trial: TRIAL, value: value('number'), stopped: value('boolean', 'it was stopped early') },
+          {
+            trial: TRIAL,
+            value: value('number'),
+            stopped: value('boolean', 'it was stopped early'),
+            parameters: value('string', "the task's name and parameters, in words"),
+          },
           CLOSED,
         ),
         { ...AT_MOST, description: 'tasks; of more than 500, some that are spread evenly' },
