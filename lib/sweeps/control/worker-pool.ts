@@ -23,8 +23,6 @@ export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
   gpus: string | null;
   /** How many workers if nothing is said; null: it must be said. */
   byDefault: number | null;
-  /** No more workers than that. Absent: no limit. */
-  mostWorkers?: number;
   /** Needs of the tasks of the list, as far as the user has said them. */
   needs: Partial<Needs>;
 }
@@ -39,8 +37,6 @@ export interface WorkerSettings {
   grace: number | null;
   /** Whether a user watches a display. */
   watched: boolean;
-  /** See the options of `Worker`. */
-  areJobs?: boolean;
 }
 
 /**
@@ -48,7 +44,7 @@ export interface WorkerSettings {
  * @throws as {@link countWorkers}
  */
 export async function settingsFor(
-  { gpus, byDefault, needs, mostWorkers = Number.POSITIVE_INFINITY, ...rest }: WorkerRequest,
+  { gpus, byDefault, needs, ...rest }: WorkerRequest,
   tasks: Needs = LEAST_NEEDS,
 ): Promise<WorkerSettings> {
   const { request } = rest.settings;
@@ -58,7 +54,7 @@ export async function settingsFor(
   const criteria = { ...request.criteria, minFreeMemory: memory === 0 ? null : memory };
   const settings = { ...rest.settings, request: { ...request, count, criteria } };
   refuseTooLittle(tasks, { gpus: count, memory });
-  return { ...rest, settings, workers: Math.min(mostWorkers, await countWorkers(settings, gpus, byDefault)) };
+  return { ...rest, settings, workers: await countWorkers(settings, gpus, byDefault) };
 }
 
 function isClaimable({ state }: GPUStatus): boolean {

@@ -30,10 +30,6 @@ import { isShared, realPath, restrictMode, setSharedOwner, whyReplaceable } from
 export interface Project {
   /** Absolute, symbolic links resolved. */
   directory: string;
-  /** Where commands run instead. Absent: in the directory. */
-  workingDirectory?: string;
-  /** The file for a task's output alone. Absent: a worker has one for all its tasks, with lines in between. */
-  outputOf?: (task: { name: string }) => string;
   /** Where the queue and the attempts' files are; on a local disk, unless the queue isn't there. */
   state: string;
   /**

@@ -63,11 +63,6 @@ export class WorkerSession {
     if (server === null) void this.#tellChanges();
   }
 
-  /** How many tasks the workers have. */
-  get tasks(): number {
-    return this.#given.size;
-  }
-
   drain(): void {
     this.#send({ drain: true });
   }

@@ -37,8 +37,6 @@ export interface TaskSpec extends Destination {
   command: TaskCommand;
   /** How often it is started again by itself, after a failure or a lost worker. Absent: a known task keeps what it has. */
   retries?: number;
-  /** The name that it gets in a queue of this machine. Absent: one of phase, counter and seed. */
-  name?: string;
 }
 
 /** A task as the queue has it. */

@@ -148,22 +148,12 @@ export class AttemptLog {
   /** The offset where the command's output begins, in bytes. */
   readonly from: number;
   readonly #file: FileHandle;
-  readonly #isOwn: boolean;
   #to: number | null = null;
 
-  private constructor(path: string, file: FileHandle, from: number, isOwn: boolean) {
+  private constructor(path: string, file: FileHandle, from: number) {
     this.path = path;
     this.#file = file;
     this.from = from;
-    this.#isOwn = isOwn;
-  }
-
-  /** Opens a file that the user has chosen for the output alone. @throws UnsafePathError, NodeJS.ErrnoException */
-  static async openOwn(path: string): Promise<AttemptLog> {
-    mkdirSync(dirname(path), { recursive: true });
-    refuseOtherThanFile(path);
-    const file = await open(path, APPEND);
-    return new AttemptLog(path, file, (await file.stat()).size, true);
   }
 
   /**
@@ -175,7 +165,7 @@ export class AttemptLog {
     refuseOtherThanFile(path);
     const file = await open(path, APPEND);
     try {
-      return new AttemptLog(path, file, await writeLine(file, header), false);
+      return new AttemptLog(path, file, await writeLine(file, header));
     } catch (error) {
       await file.close();
       throw error;
@@ -190,7 +180,7 @@ export class AttemptLog {
   async end(footer: string): Promise<number> {
     const { size } = await this.#file.stat();
     this.#to = size;
-    if (!this.#isOwn) await writeLine(this.#file, footer, size).catch(ifFailed(undefined)); // a full disk
+    await writeLine(this.#file, footer, size).catch(ifFailed(undefined)); // a full disk
     return size;
   }
 

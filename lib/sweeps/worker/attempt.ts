@@ -55,7 +55,6 @@ const FINAL_ERRORS: ReadonlySet<number> = new Set([E2BIG, EACCES, ELOOP, ENOENT,
 
 /** The path of the log that an attempt's output goes to. */
 export function logPath(project: Project, task: Task, worker: string): string {
-  if (project.outputOf !== undefined) return project.outputOf(task);
   // Two machines that append to one file of a network file system overwrite each other.
   const host = project.host === undefined ? '' : `${project.host.replace(/[^A-Za-z0-9.-]/g, '_')}_`;
   return resolve(
@@ -131,9 +130,7 @@ export class AttemptRun {
     try {
       this.#files = AttemptFiles.make(project.state, attempt, name);
       [log, port] = await Promise.all([
-        project.outputOf === undefined
-          ? AttemptLog.open(path, project.directory, header(attempt, name, project))
-          : AttemptLog.openOwn(path),
+        AttemptLog.open(path, project.directory, header(attempt, name, project)),
         freePort(),
       ]);
     } catch (error) {
@@ -170,7 +167,7 @@ export class AttemptRun {
       this.#supervised = claim.run({
         words: commandWords(task.command),
         env: environmentFor(files, claim.environment, port),
-        directory: project.workingDirectory ?? project.directory,
+        directory: project.directory,
         output: log.descriptor,
         descriptors: [...attempt.descriptors, files.descriptor],
         title: `${task.name}: ${describeCommand(task.command)}`,
@@ -253,8 +250,7 @@ export class AttemptRun {
       this.#supervised?.terminate(grace);
     };
     const { progress, task } = this.#files as AttemptFiles;
-    const directory = project.workingDirectory ?? project.directory;
-    const wandb = WandbRun.of(attempt.task.command, task, directory);
+    const wandb = WandbRun.of(attempt.task.command, task, project.directory);
     if (search === null && wandb === null) return;
     this.#progress = new TrialProgress({
       queue,

@@ -29,8 +29,6 @@ export interface WorkerOptions {
   endingGrace?: number;
   /** After how long without work it lets its GPUs go, in ms. Default: 30 s. */
   idleLimit?: number;
-  /** Whether tasks are jobs of their own: one that fails isn't started again, and many that fail stop nothing. Default: false. */
-  areJobs?: boolean;
   /** Whether a person watches: then the state of a wait for GPUs is reported every few seconds. */
   watched?: boolean;
 }
@@ -270,10 +268,8 @@ export class Worker {
       this.#report({ type: 'completed', worker, task, result, seconds: run.seconds });
       return;
     }
-    const { error } = end;
-    const { areJobs = false } = this.#options;
-    const retry = end.retry && !areJobs;
-    if ((await this.#fail(attempt, worker, { error, retry }, run.seconds)) && !areJobs)
+    const { error, retry } = end;
+    if (await this.#fail(attempt, worker, { error, retry }, run.seconds))
       this.#stopFor('failures', this.#breaker.taskFailed(task.id, error));
   }
 

@@ -121,17 +121,6 @@ test('a stopped process that is in the middle of a transaction is waited for', a
   await manager.kill();
 });
 
-test('a name that another task has is refused, and nothing of the batch is added', async () => {
-  const queue = await open();
-  await queue.enqueue([spec({ n: 0 }, { name: '7_0' })]);
-  const specs = [spec({ n: 1 }, { name: '7_1' }), spec({ n: 2 }, { name: '7_0' })];
-  await expect(queue.enqueue(specs)).rejects.toMatchObject({
-    code: 'ERR_INVALID_ARGUMENT',
-    message: expect.stringMatching(/another task by the name '?7_0/),
-  });
-  expect((await all(queue.tasks())).map(({ task }) => task.name)).toEqual(['7_0']);
-});
-
 test('a log that is to be written with the next change keeps no process from its end', async () => {
   const queue = await open();
   await queue.enqueue([spec({ n: 0 })]);

@@ -1,6 +1,5 @@
 import { setImmediate as breathe } from 'node:timers/promises';
-import { GPUOwnerError } from '../../../errors.ts';
-import { showValue, sleep } from '../../../platform/index.ts';
+import { sleep } from '../../../platform/index.ts';
 import { seedOf, stringifyValue } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
 import { batchesOf, type Enqueued, type Queue, type Selection, type State } from '../queue.ts';
@@ -52,8 +51,6 @@ export function bulkMethods(
 
     retry: (selection) => forEachSelected(database, selection, retry),
     cancel: (selection) => forEachSelected(database, selection, cancel),
-
-    /** The kernel tells which attempts live. */
 
     forgetRetracted(ids) {
       return database.write(() => {
@@ -143,11 +140,6 @@ function addNew(
        VALUES (:id, :name, :parameters, :command, :places, 'pending', :retries) ON CONFLICT (name) DO NOTHING`,
       { ...values, name },
     ) > 0;
-  if (spec.name !== undefined) {
-    if (isAdded(spec.name)) return;
-    const problem = `the queue has another task by the name ${showValue(spec.name)}`;
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${problem}: give each task a name of its own.`);
-  }
   // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
   while (!isAdded(taskName(phase, counter++, seedOf(spec.parameters))));
   counters.set(phase, counter);
