@@ -246,9 +246,6 @@ interface Native {
   /** A variable as libraries in this process, and programs that it becomes, see it. */
   processVariable(name: string): string | null;
   processSetVariable(name: string, value: string | null): number;
-
-  /** The user of the other end of a TCP connection on this machine, or -errno; -ESRCH: no process has it open. */
-  peerUid(localAddress: string, localPort: number, remoteAddress: string, remotePort: number): number;
 }
 
 /** The directory of this package. */

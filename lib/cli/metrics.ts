@@ -61,7 +61,7 @@ async function metrics(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const collect = () => machineFamilies(request);
   if (listen !== undefined) {
     const endpoint = await parseEndpoint(String(listen), '--listen');
-    const server = await serveMetrics(endpoint, collect, { option: '--listen', keepsProcess: true });
+    const server = await serveMetrics(endpoint, collect);
     return print(server.url);
   }
   publish(await collect());

@@ -16,13 +16,6 @@ export interface MetricsServer {
   close(): void;
 }
 
-interface ServerOptions {
-  /** The option that names the endpoint, for messages. */
-  option?: string;
-  /** The process doesn't end while the server is open. */
-  keepsProcess?: boolean;
-}
-
 const MAX_CONNECTIONS = 100;
 /** How long an answer is reused for other requests. */
 const FRESH_MS = 1_000;
@@ -37,7 +30,6 @@ const FRESH_MS = 1_000;
 export async function serveMetrics(
   endpoint: Endpoint,
   families: () => Promise<Family[]>,
-  { option = '--metrics', keepsProcess = false }: ServerOptions = {},
 ): Promise<MetricsServer> {
   const text = freshExposition(families);
   // Prometheus asks at once, so the oldest connection that has asked nothing is closed first.
@@ -63,8 +55,8 @@ export async function serveMetrics(
       }
     },
     {
-      option,
-      keepsProcess,
+      option: '--listen',
+      keepsProcess: true,
       maxConnections: MAX_CONNECTIONS,
       isPreferred: (socket) => askers.has(socket),
     },

@@ -5,10 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdint>
-
 #include "bindings/bindings.h"
-#include "process/peer_credentials.h"
 #include "process/unique_fd.h"
 
 namespace gpu_owner::bindings {
@@ -57,20 +54,12 @@ Napi::Value link_target(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), target, static_cast<size_t>(length));
 }
 
-// peerUid(localAddress, localPort, remoteAddress, remotePort) -> uid of the process at the other end, or -errno
-Napi::Value peer_uid(const Napi::CallbackInfo& info) {
-  const auto port = [&info](size_t at) { return static_cast<uint16_t>(info[at].As<Napi::Number>().Uint32Value()); };
-  const process::PeerCredentials peer = process::peer_of(text(info[0]), port(1), text(info[2]), port(3));
-  return Napi::Number::New(info.Env(), peer.error == 0 ? static_cast<double>(peer.uid) : -peer.error);
-}
-
 }  // namespace
 
 void add_system(Napi::Env env, Napi::Object exports) {
   exports.Set("fileStatus", Napi::Function::New<status>(env));
   exports.Set("fileText", Napi::Function::New<file_text>(env));
   exports.Set("fileLink", Napi::Function::New<link_target>(env));
-  exports.Set("peerUid", Napi::Function::New<peer_uid>(env));
 }
 
 }  // namespace gpu_owner::bindings

@@ -139,29 +139,5 @@ describe.each(KINDS)('on $name', (kind) => {
       await output(worker, /the queue .* was removed .*(?:trying again|Start again)/);
       for (const child of [worker, worker, holder]) child.kill('SIGTERM');
     });
-
-    test('exp run and exp worker have metrics of their workers', async () => {
-      const run = experiment.start([
-        ...['run', '--gpus', '1', '--metrics', '127.0.0.1:0', '--grid', 'seed=1..2'],
-        ...experiment.train('--wait-for', 'go', 'x=1'),
-      ]);
-      const ended = finished(run);
-      const url = /metrics: (\S+)/.exec(await output(run, /metrics: \S+\n/))?.[1] as string;
-      await experiment.untilStarted(1);
-      const worker = experiment.start(['worker', '--metrics', '0']);
-      const workerEnded = finished(worker);
-      const other = /metrics: (\S+)/.exec(await output(worker, /metrics: \S+\n/))?.[1] as string;
-      await experiment.untilStarted(2);
-      const [own, workers] = await Promise.all([url, other].map(async (each) => (await fetch(each)).text()));
-      expect(own).toMatch(/^gpu_owner_tasks\{state="active"\} 2$/m);
-      expect(own).toMatch(/^gpu_owner_worker_busy\{worker="gpu\d"\} 1$/m);
-      expect(workers).toMatch(/^gpu_owner_tasks_started_total 1$/m);
-      expect(workers).toMatch(/^gpu_owner_worker_busy\{worker="gpu\d"\} 1$/m);
-      // Common metrics are told by one process.
-      expect(workers).not.toMatch(/gpu_owner_tasks\{/);
-      writeFileSync(join(experiment.project, 'go'), '');
-      expect((await ended).code).toBe(0);
-      await workerEnded;
-    });
   });
 });

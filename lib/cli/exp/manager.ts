@@ -7,8 +7,6 @@ import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 import {
   locationOf,
-  METRICS,
-  metricsEndpoint,
   NEEDS,
   PROTOCOL_GROUP,
   protocolSettings,
@@ -24,7 +22,6 @@ const GROUPS = [
       stay: { help: 'keep running after the last task has ended, until a signal comes' },
       'replace-commands': REPLACE_COMMANDS,
       ...NEEDS,
-      ...METRICS,
       ...QUEUE,
     },
   },
@@ -36,7 +33,6 @@ async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const location = locationOf(values);
   const protocol = await protocolSettings(values);
-  const metrics = await metricsEndpoint(values);
   const needs = taskNeeds(values);
   const stay = values.stay === true;
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
@@ -47,7 +43,7 @@ async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
     const screen = plainScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = screenReporter(screen, (end) => summary(end, values, false));
-    const options = { ...experiment, own: null, protocol, metrics, stay, needs, reporter, resumeCommand };
+    const options = { ...experiment, own: null, protocol, stay, needs, reporter, resumeCommand };
     const replaceCommands = values['replace-commands'] === true;
     const end = await new SweepRun(options).run(sweep, { replaceCommands });
     process.exitCode = exitCode(end);

@@ -33,18 +33,10 @@ import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
 import { dryRun } from './dry-run.ts';
+import { locationOf, QUEUE, REPLACE_COMMANDS, workerOptions, workerRequest } from './options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
-import {
-  locationOf,
-  METRICS,
-  metricsEndpoint,
-  QUEUE,
-  REPLACE_COMMANDS,
-  workerOptions,
-  workerRequest,
-} from './worker-options.ts';
 
 const GROUPS = [
   {
@@ -73,7 +65,6 @@ const GROUPS = [
         ...JOB,
         'replace-commands': REPLACE_COMMANDS,
         only: { help: 'cancel waiting tasks that earlier sweeps have left' },
-        ...METRICS,
       }),
       ...QUEUE,
       ...SIMULATE,
@@ -108,7 +99,6 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     throw usage('--env belongs to --on: here commands have your environment');
   const hosts = values.on === undefined ? null : await hostRequest(values.on, values, location);
   if (hosts === null) await settingsFor(request); // before anything is changed
-  const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
   if (detached !== null) {
@@ -117,13 +107,10 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   }
   await runSweep(location, sweep, background, {
     start: (experiment, reporter) =>
-      new SweepRun({ ...experiment, own: { request, hosts }, needs: request.needs, metrics, reporter }).run(
-        sweep,
-        {
-          replaceCommands: values['replace-commands'] === true,
-          only: values.only === true,
-        },
-      ),
+      new SweepRun({ ...experiment, own: { request, hosts }, needs: request.needs, reporter }).run(sweep, {
+        replaceCommands: values['replace-commands'] === true,
+        only: values.only === true,
+      }),
     summary: (end) => summary(end, values, true),
   });
 }
@@ -162,7 +149,7 @@ const OWN = [
   'env',
   'detach',
   'replace-commands',
-  ...Object.keys({ ...ABOUT, ...JOB, ...METRICS, ...QUEUE, ...SWEEP_GROUP.options }),
+  ...Object.keys({ ...ABOUT, ...JOB, ...QUEUE, ...SWEEP_GROUP.options }),
 ];
 
 /**

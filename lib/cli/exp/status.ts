@@ -19,13 +19,12 @@ import { locationOf, QUEUE, sameQueue } from './worker-options.ts';
 
 /** The most that the page has; --json has more. */
 const MAX_FAILURES_SHOWN = 5;
-const MAX_WORKERS_SHOWN = 5;
 
 const GROUPS = [
   {
     options: {
       json: {
-        help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult, search }; times are ISO 8601, null is unknown or none',
+        help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, search }; times are ISO 8601, null is unknown or none',
       },
       best: { value: 'N', help: 'show the best N trials of a search (default 1)', candidates: COUNTS },
       ...WATCH,
@@ -73,7 +72,7 @@ interface PageOptions {
 export function statusPage(status: Status, { width, now, options }: PageOptions): string {
   const clip = (line: string) => fitColumns(line, Math.max(width, 40));
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
-  const { completed, total, counts: all, running, failures, withoutResult, search } = status;
+  const { completed, total, counts: all, running, failures, search } = status;
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
   const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...stateLines(status, command)];
   lines.push(...bestLines(search?.best ?? null).map(clip));
@@ -86,19 +85,6 @@ export function statusPage(status: Status, { width, now, options }: PageOptions)
     }
     if (all.failed > MAX_FAILURES_SHOWN) lines.push(`  and ${all.failed - MAX_FAILURES_SHOWN} more`);
     lines.push(`  their output: ${command('logs')} NAME; start them again: ${command('retry')} failed`);
-  }
-  if (withoutResult.length > 0) {
-    lines.push('Completed without a result:');
-    for (const { worker, host, tasks } of withoutResult.slice(0, MAX_WORKERS_SHOWN)) {
-      const where = host === hostName() ? '' : ` on ${sanitize(host, 60)}`;
-      lines.push(clip(`  ${tasks} ${tasks === 1 ? 'task' : 'tasks'} by ${sanitize(worker, 60)}${where}`));
-    }
-    if (withoutResult.length > MAX_WORKERS_SHOWN)
-      lines.push(`  and ${withoutResult.length - MAX_WORKERS_SHOWN} more workers`);
-    lines.push(
-      "  their rows have no results: workers must send submit_result to the manager's address, not to localhost",
-      `  once the worker is changed, run them again: ${command('retry')} NAME`,
-    );
   }
   return lines.join('\n');
 }
@@ -151,7 +137,7 @@ function brief(error: string | null): string {
 function experimentJSON(
   project: string,
   queue: string,
-  { counts, total, completed, running, manager, pause, nextTime, failures, withoutResult, search }: Status,
+  { counts, total, completed, running, manager, pause, nextTime, failures, search }: Status,
 ) {
   return {
     project,
@@ -180,7 +166,6 @@ function experimentJSON(
       error,
       ended: iso(ended),
     })),
-    withoutResult,
     search: search && {
       phase: search.phase,
       trials: search.trials,

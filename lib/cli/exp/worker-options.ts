@@ -187,11 +187,11 @@ export const PROTOCOL_GROUP = {
     trust: {
       value: 'ADDRESS',
       isRepeatable: true,
-      help: 'accept workers from this address, besides your own processes on this machine',
+      help: 'accept workers from this address',
     },
     'token-file': {
       value: 'FILE',
-      help: 'accept workers that send the secret in this file',
+      help: 'accept workers that send the secret in this file, and on this machine only those',
       candidates: 'file',
     },
     'task-timeout': {
@@ -229,16 +229,4 @@ export async function protocolSettings(
     authentication,
     lifetime,
   };
-}
-
-export const METRICS = {
-  metrics: {
-    value: 'PORT',
-    help: 'serve metrics for Prometheus to this machine, or with HOST:PORT to others, too',
-  },
-} satisfies OptionTable;
-
-/** Reads where metrics are to be served; null: nowhere. @throws ERR_INVALID_ARGUMENT */
-export async function metricsEndpoint({ metrics }: InferValues<typeof METRICS>): Promise<Endpoint | null> {
-  return metrics === undefined ? null : parseEndpoint(metrics, '--metrics');
 }

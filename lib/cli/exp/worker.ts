@@ -4,6 +4,8 @@ import { DURATIONS, WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { refuseThrowAway } from '../installation.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from '../options.ts';
+import { locationOf, QUEUE, workerOptions, workerRequest } from './options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
@@ -33,7 +35,6 @@ const GROUPS = [
         help: 'ask the manager on standard input and output for tasks, as the host NAME; for exp run --on',
         isHidden: true,
       },
-      ...METRICS,
       ...QUEUE,
     },
   },
@@ -50,11 +51,10 @@ async function worker(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const name = values['over-ssh'];
   if (name !== undefined) return runWorkersOfManager(settings, location.directory, name);
   await settingsFor(settings); // what can't be here can't be after a wait either
-  const metrics = await metricsEndpoint(values);
   const tell = (text: string) => plainScreen().line(text);
   onWarning((message) => tell(`warning: ${message}`));
   process.exitCode = await joinExperiment(location, { waitMs, tell }, async (experiment) => {
-    const { progress, workers } = await runWorkers({ ...settings, ...experiment, metrics, tell });
+    const { progress, workers } = await runWorkers({ ...settings, ...experiment, tell });
     if (progress?.total === 0) tell('the queue has no tasks; `gpu-owner exp run` and `exp manager` add them');
     else if (progress !== null && isOver(progress)) tell(`no task is left: ${counts(progress)}`);
     return exitCodeOfWorkers(progress, workers, experiment.signals.exitCode);

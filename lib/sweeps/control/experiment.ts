@@ -1,6 +1,6 @@
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { commandProblem } from '../../jobs/index.ts';
-import { type Endpoint, formatDuration, now, sanitize, sleep } from '../../platform/index.ts';
+import { formatDuration, now, sanitize, sleep } from '../../platform/index.ts';
 import { executedWords, noSweep, type Sweep } from '../files/index.ts';
 import {
   type Eta,
@@ -254,8 +254,6 @@ export interface Experiment {
 
 export interface ControllerOptions extends Experiment {
   reporter: Reporter;
-  /** Where metrics are served; null: nowhere. */
-  metrics: Endpoint | null;
 }
 
 /** Ends the work on a queue, and reports how it ended. */

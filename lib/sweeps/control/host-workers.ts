@@ -4,7 +4,7 @@ import { type Channel, type HostFailure, openChannel } from '../../fleet/index.t
 import { formatDuration, sanitize, schema, sleep, TIMEOUTS } from '../../platform/index.ts';
 import { type Begin, WorkerSession } from '../protocol/index.ts';
 import type { Queue, WorkerInfo } from '../queue/index.ts';
-import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
+import type { WorkerEnd } from '../worker/index.ts';
 import type { WorkerLine } from './experiment.ts';
 import type { Pool } from './worker-pool.ts';
 
@@ -19,7 +19,8 @@ export interface HostRequest {
 
 interface HostWorkersOptions extends HostRequest {
   queue: Queue;
-  report: (event: WorkerEvent) => void;
+  /** Called when a task has failed. */
+  onFailure: (name: string, error: string) => void;
   /** Tells people. */
   tell: (text: string) => void;
   logEvent: (text: string) => void;
@@ -186,7 +187,7 @@ export class HostWorkers implements Pool {
   async #connect(
     host: WorkingHost,
   ): Promise<{ ends: readonly WorkerEnd[] | null; failure: HostFailure | null }> {
-    const { words, queue, report } = this.#options;
+    const { words, queue, onFailure } = this.#options;
     let ends: readonly WorkerEnd[] | null = null;
     const channel = openChannel(host.host, {
       words: words(host.name),
@@ -194,7 +195,7 @@ export class HostWorkers implements Pool {
       quietMs: this.#begin.silence,
       onBegin: () => {
         connection.session = new WorkerSession({
-          ...{ queue, host: host.name, begin: this.#begin, report },
+          ...{ queue, host: host.name, begin: this.#begin, onFailure },
           send: (line) => channel.send(line),
           hear: (message) => {
             ends = this.#hear(host, message) ?? ends;

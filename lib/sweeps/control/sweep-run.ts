@@ -1,17 +1,23 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { GPUOwnerError } from '../../errors.ts';
 import { hostName, TIMEOUTS } from '../../platform/index.ts';
-import type { Family } from '../../prometheus/index.ts';
 import type { Sweep } from '../files/index.ts';
-import { Eta, isOver, Manager, type RunProgress, readProgress } from '../manager/index.ts';
-import { MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
+import {
+  describeEvent,
+  Eta,
+  firstLine,
+  isOver,
+  Manager,
+  type RunProgress,
+  readProgress,
+} from '../manager/index.ts';
 import { PHASE_MEMBER, ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { Needs } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
 import { type HostRequest, HostWorkers } from './host-workers.ts';
-import { announce, type Pool, settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
+import { type Pool, settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
 interface SweepRunOptions extends ControllerOptions {
   /** Workers of this process, or on other machines over ssh; null: other processes have them all, as with `exp manager`. */
@@ -38,7 +44,6 @@ export class SweepRun {
   readonly #manager: Manager;
   readonly #service: ProtocolService | null;
   readonly #failures: { name: string; error: string }[] = [];
-  readonly #collector = new MetricsCollector();
   /** Without own workers: aborted when no task is left. */
   readonly #over = new AbortController();
   #serves = false;
@@ -71,19 +76,14 @@ export class SweepRun {
             queue,
             resultInTable: (taskId) => this.#manager.resultInTable(taskId),
             awaitTrial: () => this.#manager.awaitTrial(signals.drain),
-            report: (attempt) => {
-              this.#collector.attempt(attempt);
-              this.#manager.logAttempt(attempt);
-            },
+            report: (attempt) => this.#manager.logAttempt(attempt),
             tell: (message) => this.#manager.tell(message),
           });
   }
 
   /** @param sweep null: what the queue has */
   async run(sweep: Sweep | null, { replaceCommands = false, only = false } = {}): Promise<RunEnd> {
-    const { signals, reporter, own, needs, protocol } = this.#options;
-    const families = () => this.#families();
-    const metrics = await openMetrics(this.#options.metrics, families, (text) => reporter.line(text));
+    const { signals, own, needs, protocol } = this.#options;
     try {
       await this.#manager.begin();
       // First: where that can't be, nothing is to be changed. Requests wait until the tables are read.
@@ -101,7 +101,6 @@ export class SweepRun {
     } finally {
       await this.#service?.close();
       await this.#manager.close();
-      metrics?.close();
     }
   }
 
@@ -188,17 +187,18 @@ export class SweepRun {
     const { queue, project } = this.#options;
     const logEvent = (text: string) => this.#manager.logEvent(text);
     const onFailure = (name: string, error: string) => {
-      this.#failures.unshift({ name, error });
+      this.#failures.unshift({ name, error: firstLine(error) });
       this.#failures.length = Math.min(this.#failures.length, MAX_FAILURES);
     };
-    const listeners = { collector: this.#collector, logEvent, onFailure };
     if (hosts !== null) {
-      // The manager logs attempts of other processes itself.
-      const report = (event: WorkerEvent) => announce(event, { ...listeners, logEvent: () => {} });
       const tell = (text: string) => this.#manager.tell(text);
-      return new HostWorkers({ ...hosts, queue, report, tell, logEvent });
+      return new HostWorkers({ ...hosts, queue, onFailure, tell, logEvent });
     }
-    const report = (event: WorkerEvent) => announce(event, listeners);
+    const report = (event: WorkerEvent) => {
+      const text = describeEvent(event);
+      if (text !== null) logEvent(text);
+      if (event.type === 'failed') onFailure(event.task.name, event.error);
+    };
     const { workers, ...settings } = await settingsFor(request, await queue.needs());
     const wanted = Math.max(1, counts.pending + counts.active);
     const host = this.#host;
@@ -238,21 +238,6 @@ export class SweepRun {
 
   get #howToResume(): string {
     return `to resume: ${this.#options.resumeCommand ?? 'gpu-owner exp resume'}`;
-  }
-
-  async #families(): Promise<Family[]> {
-    const families = [
-      ...(await queueFamilies(this.#options.queue, this.#manager.manages)),
-      ...this.#collector.families(),
-    ];
-    if (this.#service === null) return families;
-    const connections: Family = {
-      name: 'gpu_owner_protocol_connections',
-      type: 'gauge',
-      help: 'Connections of workers that ask over TCP.',
-      samples: [{ labels: {}, value: this.#service.connections }],
-    };
-    return [...families, connections];
   }
 
   #endingNotes(): string[] {

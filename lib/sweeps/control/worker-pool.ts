@@ -8,10 +8,9 @@ import {
 } from '../../claims/index.ts';
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { label } from '../../gpus/index.ts';
-import { type Endpoint, hostName, listWords, showValue } from '../../platform/index.ts';
+import { hostName, listWords, showValue } from '../../platform/index.ts';
 import { discover } from '../../status/index.ts';
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
-import { MetricsCollector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
 import { LEAST_NEEDS, type Needs, type WorkerInfo, type WorkerQueue } from '../queue/index.ts';
 import { refuseTooLittle, Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
@@ -135,24 +134,6 @@ function reasons(gpus: readonly GPUStatus[]) {
 
 function usage(message: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
-}
-
-/** Receivers of workers' events. */
-interface Listeners {
-  /** Writes a line to the log. */
-  logEvent: (text: string) => void;
-  /** Called when a task has failed. */
-  onFailure?: (name: string, error: string) => void;
-  /** Counts what the workers do. */
-  collector: MetricsCollector;
-}
-
-/** Tells all receivers of an event. */
-export function announce(event: WorkerEvent, { collector, logEvent, onFailure }: Listeners): void {
-  collector.event(event);
-  const text = describeEvent(event);
-  if (text !== null) logEvent(text);
-  if (event.type === 'failed') onFailure?.(event.task.name, firstLine(event.error));
 }
 
 /** Workers that a controller has started. */
@@ -312,8 +293,6 @@ function endText({ why, message, error }: WorkerEnd): string {
 }
 
 interface WorkersOptions extends WorkerRequest, Experiment {
-  /** Where metrics are served; null: nowhere. */
-  metrics: Endpoint | null;
   /** Tells people what happens. */
   tell: (text: string) => void;
 }
@@ -324,23 +303,19 @@ interface WorkersOptions extends WorkerRequest, Experiment {
  */
 export async function runWorkers({
   signals,
-  metrics,
   tell,
   queue,
   project,
   ...request
 }: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; progress: Progress | null }> {
-  const collector = new MetricsCollector();
-  const server = await openMetrics(metrics, async () => collector.families(), tell);
   const settings = await settingsFor(request, await queue.needs());
-  const report = (event: WorkerEvent) => announce(event, { collector, logEvent: tell });
+  const report = (event: WorkerEvent) => {
+    const text = describeEvent(event);
+    if (text !== null) tell(text);
+  };
   const pool = new WorkerPool({ ...settings, queue, project, host: hostName(), report });
   signals.forwardTo(pool, tell);
-  try {
-    const workers = await pool.run();
-    for (const text of describeStops(workers)) tell(text);
-    return { workers, progress: await readProgress(queue).catch(ifFailed(null)) };
-  } finally {
-    server?.close();
-  }
+  const workers = await pool.run();
+  for (const text of describeStops(workers)) tell(text);
+  return { workers, progress: await readProgress(queue).catch(ifFailed(null)) };
 }

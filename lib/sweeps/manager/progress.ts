@@ -1,12 +1,4 @@
-import type {
-  AttemptInfo,
-  Counts,
-  Pause,
-  Queue,
-  SearchRecord,
-  TaskRow,
-  WithoutResult,
-} from '../queue/index.ts';
+import type { AttemptInfo, Counts, Pause, Queue, SearchRecord, TaskRow } from '../queue/index.ts';
 import { type Best, BestTrials, isTrial } from '../search/index.ts';
 
 /** Tasks by their states, and how many there are. */
@@ -65,8 +57,6 @@ export function isOver({ total, ended }: Pick<Progress, 'total' | 'ended'>): boo
 export interface Status extends Progress {
   /** The first failed tasks, in the order of arrival: `counts` has how many there are. */
   failures: readonly TaskRow[];
-  /** Workers that completed tasks without a result. */
-  withoutResult: readonly WithoutResult[];
   /** The last search, and its best trials; null: there was none. */
   search: (SearchRecord & { best: Best | null }) | null;
 }
@@ -86,7 +76,6 @@ export async function readStatus(queue: Queue, best: number): Promise<Status> {
     ...progress,
     ...tally,
     failures,
-    withoutResult: await queue.withoutResult(),
     search: search && { ...search, best: trials.best(best) },
   };
 }

@@ -1,7 +1,6 @@
 import { timingSafeEqual } from 'node:crypto';
 import { BlockList, isIP } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
-import { native } from '../../native.ts';
 import {
   type Endpoint,
   formatEndpoint,
@@ -15,16 +14,8 @@ import {
 interface AuthenticationOptions {
   /** Clients at these addresses may do everything. */
   trust: BlockList;
-  /** A secret; clients that send it may do everything. null: there is none. */
+  /** A secret; clients that send it may do everything. null: there is none, and clients of this machine may. */
   token: string | null;
-}
-
-/** The client at the other end of a connection. */
-export interface Client {
-  /** A user of this machine, or an address: connections of one peer share a limit. */
-  peer: string;
-  /** Why the client may not connect; null: it may. */
-  refusal: string | null;
 }
 
 /** Decides who may speak to the manager, which gives out work and takes results. */
@@ -49,25 +40,11 @@ export class Authentication {
     );
   }
 
-  identify(ends: Ends): Client {
-    const address = plainAddress(ends.remoteAddress);
-    if (isIn(this.#options.trust, address)) return { peer: address, refusal: null };
+  /** Why a client may not connect, unless it sends the token; null: it may. @param address of the client */
+  refusalOf(address: string): string | null {
+    if (isIn(this.#options.trust, address) || (!this.hasToken && isLoopback(address))) return null;
     const token = this.hasToken ? ', nor is there the right token in the request' : '';
-    if (!isLoopback(address)) {
-      return {
-        peer: address,
-        refusal: `${address} is not among the trusted addresses (--trust)${token}`,
-      };
-    }
-    const uid = uidOfPeer(ends);
-    const peer = uid === null ? address : `user ${uid}`;
-    if (uid !== null && (uid === 0 || uid === process.getuid?.())) return { peer, refusal: null };
-    const who = uid === null ? 'the user of the connection is unknown' : `user ${uid} is not the manager's`;
-    const trust = `--trust ${isIP(address) === 6 ? '::1' : '127.0.0.1'} admits all users`;
-    return {
-      peer,
-      refusal: `on this machine only the manager's user may connect, and ${who}${token}; ${trust}`,
-    };
+    return `${address} is not among the trusted addresses (--trust)${token}`;
   }
 
   /** Whether a token is the secret. */
@@ -75,25 +52,6 @@ export class Authentication {
     if (this.#options.token === null || typeof token !== 'string') return false;
     return timingSafeEqual(tokenDigest(token), tokenDigest(this.#options.token));
   }
-}
-
-/** The addresses of both ends of a connection, as one of them sees it. */
-export interface Ends {
-  localAddress: string;
-  localPort: number;
-  remoteAddress: string;
-  remotePort: number;
-}
-
-/**
- * Finds the user whose process on this machine is at the other end. Takes some 20 µs, so many connections delay no other
- * client.
- * @param ends as this end sees them
- * @returns its user id; null: no process has that socket open any longer, or the kernel or a sandbox doesn't tell
- */
-function uidOfPeer(ends: Ends): number | null {
-  const uid = native().peerUid(ends.localAddress, ends.localPort, ends.remoteAddress, ends.remotePort);
-  return uid < 0 ? null : uid;
 }
 
 /** @param texts addresses, or several with commas @throws ERR_INVALID_ARGUMENT */

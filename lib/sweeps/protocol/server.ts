@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { asError, errorCode, GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
-import type { Authentication, Client } from './access.ts';
+import type { Authentication } from './access.ts';
 import { ClientConnection, errorAnswer, type RequestAnswer } from './connection.ts';
 import { parseRequest, type Request, RequestError } from './messages.ts';
 import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts';
@@ -19,29 +19,20 @@ export interface ServerOptions {
 }
 
 export interface Limits {
-  /** Simultaneous connections of clients that may connect. */
+  /** Simultaneous connections. */
   connections: number;
-  /** Simultaneous connections of one address, or one user of this machine. */
-  perPeer: number;
-  /** Simultaneous connections of clients that may only connect with the token. */
-  otherUsers: number;
   /** The size of a request. */
   bytes: number;
   /** The size of all requests that are being received. */
   bytesInAll: number;
-  /** The same of clients that may only connect with the token. */
-  bytesOfOtherUsers: number;
   /** How long a request may take to arrive, in ms. */
   timeoutMs: number;
 }
 
 const LIMITS: Limits = {
   connections: 1_000,
-  perPeer: 500,
-  otherUsers: 50,
   bytes: 1024 ** 2,
   bytesInAll: 64 * 1024 ** 2,
-  bytesOfOtherUsers: 4 * 1024 ** 2,
   timeoutMs: 10_000,
 };
 
@@ -56,10 +47,7 @@ export class ProtocolServer {
   readonly #limits: Limits;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
-  /** Sockets with their peers, oldest first. The two kinds have limits of their own. */
-  readonly #otherUsers = new Map<Socket, string>();
-  readonly #admitted = new Map<Socket, string>();
-  readonly #bytes = { all: 0, otherUsers: 0 };
+  #bytes = 0;
 
   constructor(options: ServerOptions) {
     this.#options = options;
@@ -89,48 +77,34 @@ export class ProtocolServer {
   }
 
   #accept(socket: Socket): void {
-    const { remoteAddress, remotePort, localAddress, localPort } = socket;
+    const { remoteAddress } = socket;
     socket.on('error', () => socket.destroy());
-    if (
-      remoteAddress === undefined ||
-      remotePort === undefined ||
-      localAddress === undefined ||
-      localPort === undefined
-    ) {
+    if (remoteAddress === undefined) {
       socket.destroy(); // the client is gone already
       return;
     }
     const from = plainAddress(remoteAddress);
-    this.#sockets.add(socket);
-    socket.on('close', () => {
-      for (const each of [this.#sockets, this.#otherUsers, this.#admitted]) each.delete(socket);
-    });
-    const { authentication } = this.#options;
-    const { peer, refusal } = authentication.identify({ remoteAddress, remotePort, localAddress, localPort });
-    if (refusal === null) {
-      if (!this.#admit(socket, peer)) {
-        socket.end(errorAnswer(TOO_MANY), () => socket.destroy());
-        return;
-      }
-    } else {
-      this.#otherUsers.set(socket, peer);
-      if (this.#otherUsers.size > this.#limits.otherUsers) this.#dropOtherUser();
-      if (socket.destroyed) return;
+    if (this.#sockets.size >= this.#limits.connections) {
+      this.#options.complain(`${from}: ${TOO_MANY}`);
+      socket.end(errorAnswer(TOO_MANY), () => socket.destroy());
+      return;
     }
-    const kind = refusal === null ? 'all' : 'otherUsers';
-    const most = refusal === null ? this.#limits.bytesInAll : this.#limits.bytesOfOtherUsers;
+    this.#sockets.add(socket);
+    socket.on('close', () => this.#sockets.delete(socket));
+    const { authentication } = this.#options;
+    const refusal = authentication.refusalOf(from);
     const connection = new ClientConnection(socket, {
       maxBytes: this.#limits.bytes,
       timeoutMs: this.#limits.timeoutMs,
       reserve: (bytes) => {
-        if (this.#bytes[kind] + bytes > most) return false;
-        this.#bytes[kind] += bytes;
+        if (this.#bytes + bytes > this.#limits.bytesInAll) return false;
+        this.#bytes += bytes;
         return true;
       },
       release: (bytes) => {
-        this.#bytes[kind] -= bytes;
+        this.#bytes -= bytes;
       },
-      answer: (bytes) => this.#answer(bytes, from, { peer, refusal }, socket),
+      answer: (bytes) => this.#answer(bytes, from, refusal, socket),
     });
     if (refusal !== null && !authentication.hasToken) {
       this.#options.complain(`refused ${from}: ${refusal}`);
@@ -138,45 +112,13 @@ export class ProtocolServer {
     }
   }
 
-  /** @returns whether the limits allow it */
-  #admit(socket: Socket, peer: string): boolean {
-    let ofPeer = 0;
-    for (const each of this.#admitted.values()) if (each === peer) ofPeer++;
-    if (this.#admitted.size >= this.#limits.connections || ofPeer >= this.#limits.perPeer) {
-      this.#options.complain(`${peer}: ${TOO_MANY}`);
-      return false;
-    }
-    this.#otherUsers.delete(socket);
-    this.#admitted.set(socket, peer);
-    return true;
-  }
-
-  /** Closes the oldest connection of the peer that has most. Clients with a token send it at once, and so keep their connection. */
-  #dropOtherUser(): void {
-    const counts = new Map<string, number>();
-    for (const peer of this.#otherUsers.values()) counts.set(peer, (counts.get(peer) ?? 0) + 1);
-    const most = Math.max(...counts.values());
-    for (const [socket, peer] of this.#otherUsers) {
-      if (counts.get(peer) !== most) continue;
-      this.#otherUsers.delete(socket);
-      socket.destroy();
-      return;
-    }
-  }
-
-  async #answer(
-    bytes: Buffer,
-    from: string,
-    { peer, refusal }: Client,
-    socket: Socket,
-  ): Promise<RequestAnswer> {
+  async #answer(bytes: Buffer, from: string, refusal: string | null, socket: Socket): Promise<RequestAnswer> {
     try {
       const request = parseRequest(bytes);
       if (refusal !== null && !this.#options.authentication.knows(request.token)) {
         this.#options.complain(`refused ${from}: ${refusal}`);
         return { text: errorAnswer(refusal) };
       }
-      if (refusal !== null && !this.#admit(socket, peer)) return { text: errorAnswer(TOO_MANY) };
       return await this.#options.handle(request, from, () => socket.readableEnded);
     } catch (error) {
       const { message } = asError(error);
@@ -258,11 +200,6 @@ export class ProtocolService {
       },
       complain: (message) => this.#complain(message),
     });
-  }
-
-  /** The number of open connections. */
-  get connections(): number {
-    return this.#server.connections;
   }
 
   /** Whether all workers that got tasks know that there is nothing left. */

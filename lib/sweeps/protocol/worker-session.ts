@@ -2,7 +2,6 @@ import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import { now, sanitize, schema, sleep } from '../../platform/index.ts';
 import { type Attempt, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
 import { isValues, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
-import type { WorkerEvent } from '../worker/index.ts';
 import type { Begin } from './manager-connection.ts';
 import { failureText } from './messages.ts';
 
@@ -23,7 +22,8 @@ export interface WorkerSessionOptions {
   host: string;
   begin: Begin;
   send: (line: string) => void;
-  report: (event: WorkerEvent) => void;
+  /** Called when a task has failed. */
+  onFailure: (name: string, error: string) => void;
   /** Gets words of the host that aren't questions, unchecked. */
   hear: (message: Readonly<Record<string, unknown>>) => void;
 }
@@ -48,7 +48,7 @@ const FAILURE = record({ error: or(FAILURE_TEXT, ''), retry: flag });
 /** Questions of the workers on one host over one connection, and the attempts that they have: see `RemoteQueue`. */
 export class WorkerSession {
   readonly #options: WorkerSessionOptions;
-  readonly #given = new Map<string, { attempt: Attempt; worker: string; since: number }>();
+  readonly #given = new Map<string, Attempt>();
   readonly #closed = new AbortController();
   /** Tasks that are being fetched for the workers. */
   #fetched = 0;
@@ -99,7 +99,7 @@ export class WorkerSession {
     const { begin, host } = this.#options;
     const left = this.#heard + begin.silence + begin.grace + SLACK_MS - now();
     const giveBack = async () => {
-      for (const { attempt } of this.#given.values()) {
+      for (const attempt of this.#given.values()) {
         const why = `the connection to ${host} broke`;
         await (attempt.isOnce
           ? this.#fail(attempt.token, { error: `${why}; it is not started again by itself`, retry: false })
@@ -177,7 +177,7 @@ export class WorkerSession {
   }
 
   async #take(worker: schema.Checked<typeof WORKER>): Promise<Value> {
-    const { queue, host, report } = this.#options;
+    const { queue, host } = this.#options;
     if (this.#given.size + this.#fetched >= MAX_TASKS) return null;
     this.#fetched++;
     const attempt = await queue.take({ ...worker, host }, { outlives: this.#outlives }).finally(() => {
@@ -189,9 +189,7 @@ export class WorkerSession {
       await queue.requeue(token, `the connection to ${host} broke`);
       return null;
     }
-    const name = `${host} ${worker.name}`;
-    this.#given.set(token, { attempt, worker: name, since: now() });
-    report({ type: 'assigned', worker: name, task, start, log: '' });
+    this.#given.set(token, attempt);
     signal.addEventListener('abort', () => {
       this.#send({ revoked: token, why: errorMessage(signal.reason) });
     });
@@ -218,37 +216,23 @@ export class WorkerSession {
 
   async #complete(token: string, result: Values | null): Promise<boolean> {
     const isOwn = await this.#options.queue.complete(token, result);
-    this.#end(token, (seconds, worker, { task }) =>
-      isOwn
-        ? { type: 'completed', worker, task, result: result ?? {}, seconds }
-        : { type: 'revoked', worker, task, why: 'its end came too late' },
-    );
+    this.#given.delete(token);
     return isOwn;
   }
 
   async #fail(token: string, failure: TaskFailure): ReturnType<Queue['fail']> {
-    const state = await this.#options.queue.fail(token, failure);
-    this.#end(token, (seconds, worker, { task }) =>
-      state === null
-        ? { type: 'revoked', worker, task, why: 'its end came too late' }
-        : { type: 'failed', worker, task, error: failure.error, state, seconds },
-    );
+    const { queue, onFailure } = this.#options;
+    const state = await queue.fail(token, failure);
+    const name = this.#given.get(token)?.task.name;
+    if (state !== null && name !== undefined) onFailure(name, failure.error);
+    this.#given.delete(token);
     return state;
   }
 
   async #requeue(token: string, why: string, delay: number): Promise<boolean> {
     const isOwn = await this.#options.queue.requeue(token, why, delay);
-    this.#end(token, (_, worker, { task }) =>
-      isOwn ? { type: 'given-back', worker, task, why, delay } : { type: 'revoked', worker, task, why },
-    );
-    return isOwn;
-  }
-
-  #end(token: string, event: (seconds: number, worker: string, attempt: Attempt) => WorkerEvent): void {
-    const given = this.#given.get(token);
-    if (given === undefined) return;
     this.#given.delete(token);
-    this.#options.report(event((now() - given.since) / 1000, given.worker, given.attempt));
+    return isOwn;
   }
 
   async #tellChanges(): Promise<void> {

@@ -32,7 +32,6 @@ export {
   type State,
   type TaskFailure,
   type TaskRow,
-  type WithoutResult,
   type WorkerInfo,
   type WorkerQueue,
 } from './queue.ts';

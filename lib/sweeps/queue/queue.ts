@@ -109,13 +109,6 @@ export interface TaskRow {
   sequence: number | null;
 }
 
-/** Results that a worker over TCP didn't send. */
-export interface WithoutResult {
-  worker: string;
-  host: string;
-  tasks: number;
-}
-
 /** A completed task, in the order of completion. */
 export interface Completed {
   /** Counts completions, from 1, and is never given twice; the cursor for the next call. */
@@ -300,8 +293,6 @@ export interface Queue {
   nextTime(): Promise<number | null>;
   /** Lists tasks in the order of arrival. `match`: a name, an id, or the beginning of an id. */
   tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;
-  /** Counts tasks that were completed over TCP without a result, by worker, the most frequent first. */
-  withoutResult(): Promise<WithoutResult[]>;
   /** Lists living attempts, or all attempts of a task, oldest first. */
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]>;
   /**
@@ -412,13 +403,5 @@ export async function* completionsAfter(
 /** The methods of a queue that only read. */
 export type Queries = Pick<
   Queue,
-  | 'lookUp'
-  | 'counts'
-  | 'nextTime'
-  | 'tasks'
-  | 'withoutResult'
-  | 'attempts'
-  | 'completions'
-  | 'completed'
-  | 'retracted'
+  'lookUp' | 'counts' | 'nextTime' | 'tasks' | 'attempts' | 'completions' | 'completed' | 'retracted'
 >;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { statusPage } from '../../../lib/cli/exp/status.ts';
 import type { Status } from '../../../lib/sweeps/manager/progress.ts';
-import type { AttemptInfo, WithoutResult } from '../../../lib/sweeps/queue/queue.ts';
+import type { AttemptInfo } from '../../../lib/sweeps/queue/queue.ts';
 
 const attempt: AttemptInfo = {
   token: 'a',
@@ -16,7 +16,7 @@ const attempt: AttemptInfo = {
   log: null,
 };
 
-function page(active: number, running: AttemptInfo[], withoutResult: WithoutResult[] = []): string {
+function page(active: number, running: AttemptInfo[]): string {
   const status: Status = {
     counts: { pending: 1, active, completed: 2, failed: 0, cancelled: 0 },
     total: 3 + active,
@@ -27,7 +27,6 @@ function page(active: number, running: AttemptInfo[], withoutResult: WithoutResu
     pause: null,
     nextTime: null,
     failures: [],
-    withoutResult,
     search: null,
   };
   return statusPage(status, { width: 80, now: 1_000, options: [] });
@@ -45,12 +44,4 @@ test('the status tells running tasks from those that have lost their workers', (
   );
   // Started in between.
   expect(page(0, [attempt])).toMatch(/ 0 running, 1 waiting\n(?![\s\S]*lost)/);
-});
-
-test('the status names workers whose results never came', () => {
-  expect(page(0, [])).not.toMatch(/without a result/);
-  const many = [3, 2, 1, 1, 1, 1, 1].map((tasks, i) => ({ worker: `gpu${i}`, host: '192.0.2.7', tasks }));
-  expect(page(0, [], many)).toMatch(
-    /^Completed without a result:\n {2}3 tasks by gpu0 on 192\.0\.2\.7\n(.*\n){2} {2}1 task by gpu3.*\n.*\n {2}and 2 more workers\n {2}their rows have no results/m,
-  );
 });

@@ -140,7 +140,6 @@ describe('`exp run`, whose queue can’t be used any longer when every task has 
         hosts: null,
       },
       needs: {},
-      metrics: null,
       reporter: {
         line: (text) => {
           told.push(text);

@@ -58,9 +58,11 @@ function answerTime(): Promise<void> {
 }
 
 test('a worker that asks while tasks are added waits until that is done', async () => {
+  const admitted = vi.spyOn(Authentication.prototype, 'refusalOf');
   await service.listen(true);
   const answer = ask();
-  await until(() => service.connections === 1);
+  await until(() => admitted.mock.calls.length === 1);
+  admitted.mockRestore();
   await answerTime();
   expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
   expect(told).toEqual([]);
@@ -76,7 +78,7 @@ test('a worker that asks while tasks are added waits until that is done', async 
 });
 
 test('a worker that asks and goes while tables are read gets no task', async () => {
-  const admitted = vi.spyOn(Authentication.prototype, 'identify');
+  const admitted = vi.spyOn(Authentication.prototype, 'refusalOf');
   await service.listen(true);
   const socket = connect(port, '127.0.0.1', () => socket.end(REQUEST));
   await until(() => socket.writableFinished);
@@ -91,9 +93,11 @@ test('a worker that asks and goes while tables are read gets no task', async () 
 });
 
 test('a waiting worker is let go when the service closes', async () => {
+  const admitted = vi.spyOn(Authentication.prototype, 'refusalOf');
   await service.listen(true);
   const answer = ask();
-  await until(() => service.connections === 1);
+  await until(() => admitted.mock.calls.length === 1);
+  admitted.mockRestore();
   await service.close();
   expect(await answer).toBe('');
   expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });

@@ -18,7 +18,6 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
   match: (queue) => count(queue.tasks({ match: 'exp1_0_0' })),
   paused: (queue) => queue.paused(),
   manager: (queue) => queue.manager(),
-  withoutResult: (queue) => queue.withoutResult(),
   retracted: (queue) => queue.retracted(),
   living: (queue) => queue.attempts('living'),
   completed: (queue) => pages((after) => queue.completed(after, 3)),

@@ -2,7 +2,6 @@ import { stringifyValue } from '../../task/index.ts';
 import {
   type Attempt,
   MAX_DELAY_MS,
-  NO_PID,
   type Queue,
   type State,
   type TaskFailure,
@@ -184,10 +183,7 @@ async function complete(
     const submitted = job.status.results?.[lock] ?? null;
     const given = result ?? submitted ?? '{}';
     const isOwn = job.belongsTo(lock);
-    const lacks = isOwn && result === null && submitted === null && job.holder?.pid === NO_PID;
-    if (lacks) await store.redis.hset(store.key('without'), id, `${job.holder?.host}\n${job.holder?.name}`);
     if (isOwn && (await store.complete(id, lock, given))) return true;
-    if (lacks) await store.redis.hdel(store.key('without'), id);
     // The lifetime may be over, though that isn't noted yet.
     if (tries === 0 && isOwn && (await store.endLost()) > 0) continue;
     if (await completeLate(store, job, lock, given)) return true;

@@ -79,12 +79,7 @@ async function retry(store: JobStore, job: TaskJob): Promise<boolean> {
   };
   if (finished === 'completed') {
     await store.connection.perform((client) =>
-      client
-        .multi()
-        .zadd(store.key('retracted'), job.number, id)
-        .zrem(store.key('completions'), id)
-        .hdel(store.key('without'), id)
-        .exec(),
+      client.multi().zadd(store.key('retracted'), job.number, id).zrem(store.key('completions'), id).exec(),
     );
     const { attempts } = by === undefined && job.completedBy !== null ? job.ended('completed', null) : status;
     const over = json.finishedOn ?? Date.now();

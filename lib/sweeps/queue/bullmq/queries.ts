@@ -1,11 +1,4 @@
-import {
-  type AttemptInfo,
-  MAX_BYTES,
-  type Queries,
-  type Task,
-  type TaskRow,
-  type WithoutResult,
-} from '../queue.ts';
+import { type AttemptInfo, MAX_BYTES, type Queries, type Task, type TaskRow } from '../queue.ts';
 import { attemptInfoOf } from '../records.ts';
 import { EVENTS } from './connection.ts';
 import type { Last, TaskJob } from './jobs.ts';
@@ -37,8 +30,6 @@ export function queryMethods(store: JobStore): Queries {
         if (--left <= 0) return;
       }
     },
-
-    withoutResult: () => withoutResult(store),
 
     async attempts(which) {
       await store.check();
@@ -83,19 +74,6 @@ async function nextTime(store: JobStore): Promise<number | null> {
   if ((await store.waitingIds()).length > 0) return null;
   const next = Math.min(...delayed.map(({ status }) => status.due ?? 0));
   return next <= Date.now() ? null : next;
-}
-
-async function withoutResult(store: JobStore): Promise<WithoutResult[]> {
-  const tally = new Map<string, WithoutResult>();
-  for (const text of await store.redis.hvals(store.key('without'))) {
-    const [host = '', ...worker] = text.split('\n');
-    const entry = tally.get(text) ?? { worker: worker.join('\n'), host, tasks: 0 };
-    entry.tasks++;
-    tally.set(text, entry);
-  }
-  return [...tally.values()].sort(
-    (one, other) => other.tasks - one.tasks || (one.worker < other.worker ? -1 : 1),
-  );
 }
 
 /** Numbers completions that have none yet, in their order. */

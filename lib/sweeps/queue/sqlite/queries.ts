@@ -6,13 +6,11 @@ import {
   type Counts,
   MAX_BYTES,
   MAX_DELAY_MS,
-  NO_PID,
   type Queries,
   STATES,
   type State,
   type TaskRow,
   unusable,
-  type WithoutResult,
 } from '../queue.ts';
 import {
   attemptInfoOf,
@@ -20,7 +18,6 @@ import {
   completionOf,
   readCount,
   readJSON,
-  readText,
   taskOf,
   taskRowOf,
 } from '../records.ts';
@@ -77,7 +74,6 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
       return listTasks(database, which);
     },
 
-    withoutResult: () => withoutResult(database),
     attempts: (which) => listAttempts(database, locks, which),
     completions: (after, limit) => listCompletions(database, after, limit),
 
@@ -123,19 +119,6 @@ async function* listTasks(
     left -= records.length;
     await breathe();
   }
-}
-
-async function withoutResult(database: Database): Promise<WithoutResult[]> {
-  const rows = await database.read(() =>
-    database.all<WithoutResult>(
-      `SELECT worker, host, count(*) AS tasks FROM attempt JOIN task ON task.number = attempt.task
-       WHERE pid = ${NO_PID} AND outcome = 'completed' AND attempt.result IS NULL
-         AND state = 'completed' AND source = 'worker' AND task.result = '{}'
-         AND attempt.number = (SELECT max(last.number) FROM attempt AS last WHERE last.task = task.number AND last.outcome = 'completed')
-       GROUP BY worker, host ORDER BY tasks DESC, worker, host`,
-    ),
-  );
-  return rows.map(({ worker, host, tasks }) => ({ worker: readText(worker), host: readText(host), tasks }));
 }
 
 /** Attempts whose processes are gone don't live, although that isn't recorded yet. */

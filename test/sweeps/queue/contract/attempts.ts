@@ -190,34 +190,6 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await queue.attempts({ taskId: 't-nothing' })).toEqual([]);
   });
 
-  test('workers over TCP that completed tasks without a result are listed, until the tasks are retried', async () => {
-    const queue = await fixture().opened(...Array.from({ length: 6 }, (_, n) => spec({ n })));
-    const overTCP = (name: string) => queue.take({ ...worker, name, pid: 0 }, { lifetime: 60_000 });
-    const completed: string[] = [];
-    for (const worker of ['gpu1', 'a\nb', 'a\nb']) {
-      const attempt = (await overTCP(worker)) as Attempt;
-      completed.push(attempt.task.id);
-      expect(await queue.complete(attempt.token, null)).toBe(true);
-    }
-    // These have one, though it may be empty, or run on this machine.
-    const submitted = (await overTCP('gpu1')) as Attempt;
-    await queue.submit(submitted.token, {});
-    expect(await queue.complete(submitted.token, null)).toBe(true);
-    await queue.complete(((await overTCP('gpu1')) as Attempt).token, { loss: 1 });
-    await queue.complete((await takeFrom(queue)).token, null);
-    const { host } = worker;
-    const [first, second] = [
-      { worker: 'a\nb', host, tasks: 2 },
-      { worker: 'gpu1', host, tasks: 1 },
-    ];
-    expect(await queue.withoutResult()).toEqual([first, second]);
-    expect(await queue.attempts({ taskId: submitted.task.id })).toMatchObject([{ submitted: true }]);
-    await queue.retry({ ids: [completed[0] as string] });
-    expect(await queue.withoutResult()).toEqual([first]);
-    await queue.complete((await takeFrom(queue)).token, {});
-    expect(await queue.withoutResult()).toEqual([first]);
-  });
-
   test('changes by other processes are noticed, and nothing else is', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const remote = await fixture().remote();

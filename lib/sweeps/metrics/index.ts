@@ -1,2 +1,0 @@
-export type { Family } from '../../prometheus/index.ts';
-export { MetricsCollector, openMetrics, queueFamilies } from './collector.ts';
