@@ -42,7 +42,7 @@ export {
   readStatus,
   type Status,
 } from './manager/index.ts';
-export { type PhasePlan, type Plan, type PlanState, planExperiment } from './plan/index.ts';
+export { type PhasePlan, type Plan, planExperiment } from './plan/index.ts';
 export { Authentication, type ProtocolSettings, parseAddresses } from './protocol/index.ts';
 export {
   type AttemptInfo,
@@ -55,6 +55,6 @@ export {
   withoutPassword,
 } from './queue/index.ts';
 export { describeTrial } from './search/index.ts';
-export { type ExportFormat, exportResults } from './tables/index.ts';
+export { exportResults } from './tables/index.ts';
 export { formatValue, strictJSON, type Value, type Values } from './task/index.ts';
 export type { WorkerEnd } from './worker/index.ts';

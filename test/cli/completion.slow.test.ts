@@ -187,15 +187,13 @@ for (const [shell, complete, missing] of SHELLS) {
     });
 
     test('completes files before the dashes, and behind them the command as it would be alone', () => {
-      const [scenario, file, option, first, path, state, format, exported] = complete([
+      const [scenario, file, option, first, path, state] = complete([
         'gpu-owner simulate play unmis',
         'gpu-owner exp run --gpus 2 unmis',
         'gpu-owner exp run unmistakable.py --placeholder ',
         'gpu-owner exp run unmistakable.py --gpus 2 -- zz-',
         'gpu-owner exp run --dry-run -- ./bin/zz-t',
         'gpu-owner exp retry ',
-        'gpu-owner exp export --format ',
-        'gpu-owner exp export -o unmis',
       ]);
       expect(scenario).toEqual(['unmistakable.py']);
       expect(file).toEqual(['unmistakable.py']);
@@ -203,8 +201,6 @@ for (const [shell, complete, missing] of SHELLS) {
       expect(first).toEqual(['zz-other', 'zz-train']);
       expect((path as string[]).map((word) => word.replace(/^.*\//, ''))).toEqual(['zz-train']);
       expect(state).toEqual(expect.arrayContaining(['cancelled', 'failed']));
-      expect(format).toEqual(['csv', 'jsonl']);
-      expect(exported).toEqual(['unmistakable.py']);
     });
 
     test('offers values, in both forms, and nothing where it knows none', () => {

@@ -91,14 +91,14 @@ test('the main help names every command, and every command’s help every option
 });
 
 test('the first page of help has the everyday options, and names the page that has all', async () => {
-  const lines = { run: 45, 'exp run': 55, status: 30, 'exp export': 15 };
+  const lines = { run: 45, 'exp run': 55, status: 30, 'exp logs': 15 };
   for (const [name, most] of Object.entries(lines)) {
     const words = name.split(' ');
     const page = (await machine.runCommand([...words, '--help'])).stdout;
     const all = (await machine.runCommand([...words, '--help', '--all'])).stdout;
     expect(page.split('\n').length - 1, name).toBeLessThanOrEqual(most);
     expect(page.match(/--help --all/g), name).toHaveLength(1);
-    const rare = name === 'exp export' ? '--queue' : '--simulate';
+    const rare = name === 'exp logs' ? '--queue' : '--simulate';
     expect([name, page.includes(rare), all.includes(rare)]).toEqual([name, false, true]);
     expect((await machine.runCommand(['help', ...words, '--all'])).stdout).toBe(all);
   }

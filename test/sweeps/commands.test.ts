@@ -49,7 +49,7 @@ test('a program that does not exist is refused before anything is queued, and th
   expect((await run('--', 'true', '{width}')).code).toBe(0);
 });
 
-test('a mistake in the command of a task that was never started is corrected without a question', async () => {
+test('the command of a completed task stays until the user says otherwise; a program that is there now is tried again', async () => {
   // The one with the width 2 isn't found when its turn comes.
   writeFileSync(inProject('train1'), '#!/bin/sh\n', { mode: 0o755 });
   const first = await run('--', './train{width}');
@@ -58,7 +58,6 @@ test('a mistake in the command of a task that was never started is corrected wit
   expect((await experiment.status()).failures).toMatchObject([{ starts: 1 }]);
   const plan = await experiment.run(['run', '--dry-run', '--', 'sh', 'train{width}']);
   expect(plan.stdout).toMatch(/exp run refuses them without --replace-commands/);
-  // The first one was started: its command stays until the user says otherwise.
   expect((await run('--', 'sh', 'train{width}')).code).toBe(64);
   // The program is there now.
   writeFileSync(inProject('train2'), '#!/bin/sh\nexit 0', { mode: 0o755 });
@@ -67,7 +66,7 @@ test('a mistake in the command of a task that was never started is corrected wit
   expect(again.stdout).toMatch(/1 task whose program could not be started will be tried again/);
 });
 
-test('a command that was added and never started is replaced by another one', async () => {
+test('a command of tasks that wait is replaced by another one', async () => {
   writeFileSync(inProject('configs/config_exp1.yaml'), 'exp1:\n  combinations: [{width: [1, 2]}]\n');
   const queue = await openQueue(null, experiment.project);
   const sweep = (command: string[]) => openSweep({ project: experiment.project, command });
@@ -77,7 +76,7 @@ test('a command that was added and never started is replaced by another one', as
   expect(JSON.parse(plan.stdout)).toMatchObject({ otherCommands: 2, keepsCommands: false });
   const { code, stdout, stderr } = await run('--', 'true');
   expect(code, stderr).toBe(0);
-  expect(stdout).toMatch(/2 of them get another command: none of these was started/);
+  expect(stdout).toMatch(/2 of them get another command: none of these runs/);
   expect(stdout).toMatch(/2 tasks: 2 completed/);
 });
 

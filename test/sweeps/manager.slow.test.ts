@@ -325,11 +325,6 @@ describe('wherever the queue is', () => {
     expect(rows.map(({ width_factor }) => Number(width_factor))).toEqual([1, 2, 0.5]);
     for (const { width_factor, test_accuracy } of rows)
       expect(Number(test_accuracy)).toBeCloseTo(accuracy(width_factor as string, 42), 9);
-    const exported = (await experiment.run(['export', '--format', 'jsonl'])).stdout.trim().split('\n');
-    for (const line of exported) {
-      const { parameters, result } = JSON.parse(line);
-      expect(result.test_accuracy).toBeCloseTo(accuracy(parameters.width_factor, 42), 9);
-    }
   });
 
   test('rows of older workers without a seed count for no task of several seeds, stay, and this is said', async () => {

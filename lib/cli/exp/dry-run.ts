@@ -1,10 +1,9 @@
-import { listWords, sanitize } from '../../platform/index.ts';
+import { sanitize } from '../../platform/index.ts';
 import {
   type ExperimentLocation,
   formatValue,
   type PhasePlan,
   type Plan,
-  type PlanState,
   planExperiment,
   type SweepSource,
   strictJSON,
@@ -30,19 +29,9 @@ export async function dryRun(
   print(`${separator === begin ? begin : ''}],\n${strictJSON(planned as unknown as Value).slice(1)}`);
 }
 
-const STATES: Readonly<Record<PlanState, string>> = {
-  new: 'new',
-  pending: 'waiting in the task list',
-  active: 'running',
-  completed: 'done',
-  failed: 'failed',
-  cancelled: 'cancelled',
-  repeated: 'repeated',
-};
 const MAX_NAME_LENGTH = 40;
-const MAX_REASONS = 8;
 
-/** A line per phase, below it why tasks are done or failed. */
+/** A line per phase, below it the first tasks that would run. */
 function planTable(plan: Plan): string {
   const rows = plan.phases.map(({ phase, size, counts, outputDirectories }) => [
     shorten(phase),
@@ -69,43 +58,24 @@ function numbers(size: number, { new: fresh, pending, active, completed, failed 
   return [size, fresh + pending + active, completed, failed].map((each) => each.toLocaleString('en'));
 }
 
-function details({ phase, factors, reasons, next }: PhasePlan): string[] {
+function details({ phase, factors, next }: PhasePlan): string[] {
   const size = factors
     .map(({ name, count }) => (count === null ? name : `${name} ${count.toLocaleString('en')}`))
     .join(' x ');
-  const lines = reasons.slice(0, MAX_REASONS).map(({ state, why, count }) => {
-    const what = `${count.toLocaleString('en').padStart(9)} ${STATES[state]}`;
-    return sanitizeEnd(`${what}${why === null ? '' : `: ${why}`}`);
-  });
-  const rest = reasons.slice(MAX_REASONS).reduce((sum, { count }) => sum + count, 0);
-  if (rest > 0) lines.push(`${rest.toLocaleString('en').padStart(9)} for other reasons`);
   const axes = factors.map(({ name }) => name);
-  const first = next.map(({ parameters }) =>
-    sanitizeEnd(`${' '.repeat(12)}${choices(parameters, axes) || 'its only task'}`),
+  const first = next.map(
+    ({ parameters }) => `  ${sanitize(choices(parameters, axes), 300) || 'its only task'}`,
   );
-  if (first.length > 0) lines.push('      next:', ...first);
-  return [sanitizeEnd(`${shorten(phase)}${size ? `: ${size}` : ''}`), ...lines, ''];
+  const title = `${shorten(phase)}${size ? `: ${sanitize(size, 300)}` : ''}`;
+  return [first.length === 0 ? title : `${title}; next:`, ...first, ''];
 }
 
-function footer({ gone, otherCommands, keepsCommands }: Plan): string[] {
-  const lines: string[] = [];
-  if (gone === null) {
-    lines.push('There are too many tasks to tell which are repeated, and which are no longer in the sweep.');
-  } else if (gone.count > 0) {
-    const states = Object.entries(gone.counts).filter(([, count]) => count > 0);
-    const counts = listWords(states.map(([state, count]) => `${count} ${STATES[state as PlanState]}`));
-    const names = gone.first.map(({ name }) => sanitize(name)).join(', ');
-    const run = gone.counts.pending > 0 ? ' They still run, unless you cancel them (exp cancel).' : '';
-    lines.push(
-      `The queue has ${amount(gone.count)} that ${gone.count === 1 ? 'is' : 'are'} not in this sweep: ${counts} (${names}${gone.count > gone.first.length ? ', ...' : ''}).${run}`,
-    );
-  }
-  if (otherCommands > 0) {
-    lines.push(
-      `${amount(otherCommands)} with equal parameters but another command: exp run ${keepsCommands ? 'refuses them without --replace-commands' : 'gives them the new one, as none of them was started'}.`,
-    );
-  }
-  return lines;
+function footer({ otherCommands, keepsCommands }: Plan): string[] {
+  if (otherCommands === 0) return [];
+  const what = keepsCommands
+    ? 'refuses them without --replace-commands'
+    : 'gives them the new one, as none of them runs or is completed';
+  return [`${amount(otherCommands)} with equal parameters but another command: exp run ${what}.`];
 }
 
 function amount(count: number): string {
@@ -114,10 +84,4 @@ function amount(count: number): string {
 
 function shorten(name: string): string {
   return sanitize(name, MAX_NAME_LENGTH);
-}
-
-/** Keeps the indentation. */
-function sanitizeEnd(line: string): string {
-  const indent = /^ */.exec(line)?.[0] ?? '';
-  return indent + sanitize(line, 300);
 }

@@ -56,7 +56,7 @@ const GROUPS = [
         help: 'print how many tasks would run, and what is done already; change nothing',
       },
       json: {
-        help: 'with --dry-run, print { tasks, size, counts, phases, gone, otherCommands, keepsCommands }',
+        help: 'with --dry-run, print { tasks, size, counts, phases, otherCommands, keepsCommands }',
         isAdvanced: true,
       },
       detach: { help: 'run the sweep as a job in the background, and print its number' },

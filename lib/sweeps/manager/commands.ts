@@ -1,29 +1,18 @@
 import type { Sweep } from '../files/index.ts';
-import {
-  areDifferent,
-  batchesOf,
-  commandText,
-  hasStarted,
-  NO_COMMAND_TEXT,
-  type Queue,
-  startedCommand,
-  type TaskRow,
-} from '../queue/index.ts';
+import { areDifferent, batchesOf, commandText, NO_COMMAND_TEXT, type Queue } from '../queue/index.ts';
 import { findCompletedTasks } from '../tables/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 
-/** How many known tasks have another command than the sweep gives them; 0: one of them was started. */
-export async function countCorrected(sweep: Sweep, queue: Queue): Promise<number> {
+/** How many known tasks have another command than the sweep gives them; 0: one of them runs, or is completed. */
+export async function countReplaceable(sweep: Sweep, queue: Queue): Promise<number> {
   let count = 0;
   for (const batch of batchesOf(sweep.tasks())) {
     const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
-    const others = rows.filter(
-      (row, at) => row !== null && areDifferent(row.task.command, (batch[at] as TaskSpec).command),
-    ) as TaskRow[];
-    count += others.length;
-    if (others.some(hasStarted)) return 0;
-    const attempts = await Promise.all(others.map(({ task }) => queue.attempts({ taskId: task.id })));
-    if (attempts.flat().some(startedCommand)) return 0;
+    for (const [at, row] of rows.entries()) {
+      if (row === null || !areDifferent(row.task.command, (batch[at] as TaskSpec).command)) continue;
+      if (row.state === 'active' || row.state === 'completed') return 0;
+      count++;
+    }
   }
   return count;
 }

@@ -18,7 +18,7 @@ import { BestTrials, findLeft, noteSearch, SearchRun, type WorkersHere } from '.
 import { OutputDirectories, ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
 import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
-import { countCorrected, refuseCommandless } from './commands.ts';
+import { countReplaceable, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { formatProgress, isOver, type RunProgress, readProgress, tallyOf } from './progress.ts';
 import { refuseToWait, refuseUnusableTables } from './unusable-tables.ts';
@@ -219,7 +219,7 @@ export class Manager {
   }
 
   /**
-   * Adds the tasks. Tasks get another command if none of those that would has ever been started: the user corrects a mistake.
+   * Adds the tasks. Tasks get another command if none of those that would runs or is completed: the user corrects a mistake.
    */
   async #add(sweep: Sweep, options: Adding): Promise<Enqueued> {
     const { queue } = this.#options;
@@ -227,10 +227,10 @@ export class Manager {
       return await queue.enqueue(sweep.tasks(), options);
     } catch (error) {
       if (!(error instanceof CommandConflictError) || options.replaceCommands) throw error;
-      const changed = await countCorrected(sweep, queue);
+      const changed = await countReplaceable(sweep, queue);
       if (changed === 0) throw error;
       const enqueued = await queue.enqueue(sweep.tasks(), { ...options, replaceCommands: true });
-      this.tell(`${changed} of them get another command: none of these was started with the one before`);
+      this.tell(`${changed} of them get another command: none of these runs or is completed`);
       return enqueued;
     }
   }

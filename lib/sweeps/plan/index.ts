@@ -1,3 +1,2 @@
 export { asKnown } from './known-sweep.ts';
-export { planExperiment, planSweep } from './plan.ts';
-export type { PhasePlan, Plan, PlannedTask, PlanState } from './types.ts';
+export { type PhasePlan, type Plan, type PlannedTask, planExperiment, planSweep } from './plan.ts';

@@ -121,7 +121,7 @@ function mergeBatch(
     enqueued.known++;
     const has = came ?? kept.command;
     if (command !== has && command !== NO_COMMAND_TEXT) {
-      const hasNone = has === NO_COMMAND_TEXT || commandOf(has) === null; // the record may be damaged
+      const hasNone = has === NO_COMMAND_TEXT;
       if (!hasNone && (came !== undefined || earlier === null)) {
         conflicts.push(`${kept.name}: ${inWords(has)} and ${inWords(command)}`);
         continue;

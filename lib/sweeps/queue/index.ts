@@ -38,12 +38,10 @@ export {
 export {
   areDifferent,
   commandText,
-  damagedTasks,
   hasStarted,
   NO_COMMAND_TEXT,
   notStartedError,
   readJSON,
-  startedCommand,
 } from './records.ts';
 
 interface Opening {

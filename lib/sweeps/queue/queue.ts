@@ -119,8 +119,6 @@ export interface Completed {
 
 export interface Completion extends Completed {
   result: Values;
-  /** The result can't be read, says this for people: `result` is empty then. */
-  damage?: string;
 }
 
 /** The most bytes of tasks and results in an answer with more than one: on a slow network it must arrive in time. */

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, sanitize, schema } from '../../platform/index.ts';
+import { sanitize, schema } from '../../platform/index.ts';
 import {
   type Destination,
   formatValue,
@@ -23,8 +23,8 @@ import {
   type TaskRow,
 } from './queue.ts';
 
-// A queue's records may be damaged: a disk fails, people edit databases, many programs write to a Redis. A damaged record is read as
-// something harmless that says what is wrong with it. One damaged record never stops work on the others.
+// A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. What a task is, and its result, must be
+// readable, or the queue can't be used. Other fields are read as something harmless.
 
 const {
   amount,
@@ -43,21 +43,6 @@ const {
   validOf,
   whole,
 } = schema;
-
-/** Collects what is wrong with the fields of one record while they are read. */
-class DamageReport {
-  readonly #bad: string[] = [];
-
-  read<T>(what: string, value: unknown, check: schema.Check<T>, otherwise: T): T {
-    const read = schema.readAs(check, value);
-    if (read === null) this.#bad.push(what);
-    return read ?? otherwise;
-  }
-
-  get damage(): string | null {
-    return this.#bad.length === 0 ? null : `its record in the queue is damaged (${listWords(this.#bad)})`;
-  }
-}
 
 const MAP: schema.Check<Values> = (value, path) => {
   if (!isValues(value)) throw new Mismatch(path);
@@ -131,7 +116,7 @@ type StoredAttempt = Record<
 
 type TaskFields = Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>;
 
-/** Reads a task of texts. A damaged one keeps only its id and its name: it has no parameters, no command and no destinations. */
+/** Reads a task of texts. @throws ERR_QUEUE if its record is damaged */
 export function taskOf(stored: TaskFields): Task {
   return readTask(stored, VALUES, jsonOf(COMMAND), jsonOf(DESTINATIONS));
 }
@@ -148,15 +133,30 @@ function readTask(
   commands: schema.Check<TaskCommand>,
   places: schema.Check<Destination[]>,
 ): Task {
-  const report = new DamageReport();
-  const id = report.read('id', stored.id, text, '');
-  const name = report.read('name', stored.name, matching(/./s), id);
-  const parameters = report.read('parameters', stored.parameters, values, {});
-  const command = report.read('command', stored.command, commands, { words: [] });
-  const destinations = report.read('output directories', stored.places, places, []);
-  const { damage } = report;
-  if (damage === null) return { id, name, parameters, command, destinations };
-  return { id, name, parameters: {}, command: { words: [] }, destinations: [], damage };
+  const read = <T>(field: keyof TaskFields, check: schema.Check<T>) =>
+    readField(stored, field, stored[field], check);
+  return {
+    id: read('id', text),
+    name: read('name', matching(/./s)),
+    parameters: read('parameters', values),
+    command: read('command', commands),
+    destinations: read('places', places),
+  };
+}
+
+function readField<T>(
+  task: { name: unknown; id: unknown },
+  field: string,
+  value: unknown,
+  check: schema.Check<T>,
+): T {
+  const read = schema.readAs(check, value);
+  if (read !== null) return read;
+  throw new GPUOwnerError(
+    'ERR_QUEUE',
+    `the record of task ${sanitize(readText(task.name) || readText(task.id), 100)} in the queue is damaged (${field}). ` +
+      'Restore the queue from a backup, or start again with another one: the results that are in the tables are found there.',
+  );
 }
 
 /** @param task of the record */
@@ -165,7 +165,7 @@ export function taskRowOf(stored: Omit<StoredTask, keyof TaskFields>, task: Task
     task,
     state: STATES.find((known) => known === stored.state) ?? 'failed',
     starts: readCount(stored.starts),
-    error: typeof stored.error === 'string' ? stored.error : (task.damage ?? null),
+    error: typeof stored.error === 'string' ? stored.error : null,
     ended: readTime(stored.ended),
     source: readSource(stored.source),
     sequence: stored.sequence == null ? null : readCount(stored.sequence),
@@ -176,14 +176,12 @@ export function completedOf(stored: Pick<StoredTask, 'sequence' | 'source'>, tas
   return { sequence: readCount(stored.sequence), task, source: readSource(stored.source) ?? 'worker' };
 }
 
+/** @throws ERR_QUEUE if the result is damaged */
 export function completionOf(
   stored: Pick<StoredTask, 'sequence' | 'source'> & { result: unknown },
   task: Task,
 ): Completion {
-  const report = new DamageReport();
-  const result = report.read('result', stored.result, VALUES, {});
-  const { damage } = report;
-  return { ...completedOf(stored, task), result, ...(damage === null ? {} : { damage }) };
+  return { ...completedOf(stored, task), result: readField(task, 'result', stored.result, VALUES) };
 }
 
 export function attemptInfoOf(stored: StoredAttempt): AttemptInfo {
@@ -304,21 +302,6 @@ export function readNeeds(stored: string | null): Needs {
   return schema.readAs(jsonOf(NEEDS), stored) ?? LEAST_NEEDS;
 }
 
-const MAX_DAMAGED = 5;
-
-/** The error for commands that need every task, when some records are damaged. */
-export function damagedTasks(url: string, tasks: readonly { name: string; damage: string }[]): GPUOwnerError {
-  const more = tasks.length - MAX_DAMAGED;
-  const list = tasks
-    .slice(0, MAX_DAMAGED)
-    .map(({ name, damage }) => `${sanitize(name, 100)}: ${sanitize(damage, 200)}`);
-  return new GPUOwnerError(
-    'ERR_QUEUE',
-    `the queue ${sanitize(url, 300)} has damaged records, which were left out. ${list.join('; ')}${more > 0 ? `; and ${more} more` : ''}. ` +
-      'Run such a task again: gpu-owner exp cancel NAME, then exp run with its sweep in another queue; or restore the queue from a backup.',
-  );
-}
-
 /** Limits that keep a name with a suffix short enough for a file. */
 const MAX_PHASE_BYTES = 120;
 const MAX_SEED_BYTES = 60;
@@ -367,16 +350,7 @@ export function notStartedError(program: string, why: string): string {
 export function hasStarted({ state, starts, error, source }: TaskRow): boolean {
   if (state === 'active') return true;
   if (state === 'completed') return source === 'worker';
-  return error === null ? starts > 0 : !saysNotStarted(error);
-}
-
-function saysNotStarted(error: string): boolean {
-  return (error.split('\n')[0] as string).includes(NOT_STARTED);
-}
-
-/** Whether an attempt has started its command, also before the task was retried. */
-export function startedCommand({ error }: AttemptInfo): boolean {
-  return error === null || !saysNotStarted(error);
+  return error === null ? starts > 0 : !(error.split('\n')[0] as string).includes(NOT_STARTED);
 }
 
 /** Whether two commands are there, and differ. */

@@ -1,5 +1,5 @@
 export { columnOf, NAME_COLUMN } from './cell-value.ts';
-export { type ExportFormat, exportResults } from './export.ts';
+export { exportResults } from './export.ts';
 export { columnsOfTable, findCompletedTasks } from './find-results.ts';
 export { OutputDirectories, refuseUnusable } from './output-directories.ts';
 export { ResultTables, type UnusableTable } from './result-tables.ts';

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { sanitize, shellWords } from '../../platform/index.ts';
+import { sanitize } from '../../platform/index.ts';
 import { batchesOf, type Completion, type Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { Problems } from './problems.ts';
@@ -134,10 +134,6 @@ export class KnownTasks implements Tasks {
     if (there?.sequence === sequence) return;
     this.completed.delete(task);
     this.at(task).sequence = 0;
-    this.expectNoRow(task);
-  }
-
-  private expectNoRow(task: number): void {
     for (const { waiting, lost } of this.tablesOf(task)) {
       waiting.delete(task);
       lost.delete(task);
@@ -181,19 +177,7 @@ export class KnownTasks implements Tasks {
   private entryOf(wanted: ReadonlyMap<number, number>, completion: Completion): PendingRow[] {
     const task = wanted.get(completion.sequence);
     if (task === undefined || this.idOf(task) !== completion.task.id) return [];
-    return this.isSound(task, completion) ? [{ task, completion }] : [];
-  }
-
-  /** A result that can't be read gets no row, and is reported. */
-  private isSound(number: number, { task, damage = task.damage }: Completion): boolean {
-    if (damage === undefined) return true;
-    this.expectNoRow(number);
-    const name = this.nameOf(number);
-    this.problems.once(
-      `${name} damaged`,
-      `task ${name} is completed, but ${damage}: it gets no row. To run it again: gpu-owner exp retry ${shellWords([name])}`,
-    );
-    return false;
+    return [{ task, completion }];
   }
 
   private fileAt(path: string): TableFile {

@@ -49,11 +49,6 @@ export interface Task {
   command: TaskCommand;
   /** In the order in which they came; at least one. The first is where its log goes. */
   destinations: readonly Destination[];
-  /**
-   * The part of its record that can't be read, for people. Then it has no parameters, command and destinations, and isn't given out.
-   * Absent: nothing.
-   */
-  damage?: string;
 }
 
 /** Equal parameters are an equal task: 1 = 1.0, and the order of keys doesn't matter. */

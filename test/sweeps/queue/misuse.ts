@@ -22,8 +22,7 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
   living: (queue) => queue.attempts('living'),
   completed: (queue) => pages((after) => queue.completed(after, 3)),
   completions: (queue) => pages((after) => queue.completions(after, 3)),
-  jsonl: (queue) => exportResults(queue, () => {}, 'jsonl'),
-  csv: (queue) => exportResults(queue, () => {}, 'csv'),
+  csv: (queue) => exportResults(queue, () => {}),
   attempts: async (queue) => {
     const ids: string[] = [];
     for await (const { task } of queue.tasks()) ids.push(task.id);

@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
-import { taskId } from '../../../lib/sweeps/task/index.ts';
 import { Random } from '../../support/random.ts';
 import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, worker } from './conformance.ts';
@@ -143,56 +142,4 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
       await expectNothingWrong(`GPU_OWNER_TEST_SEED=${seed}`);
     }
   }, 120_000);
-
-  test('a damaged task fails, and everybody else goes on', async () => {
-    const named = ['exp1_14_2', 'exp1_15_0', 'exp1_3_0'];
-    const ids = server
-      .command('HMGET', `${PREFIXES.ours}names`, ...named)
-      .trim()
-      .split('\n');
-    const keys = ids.map((id) => `${PREFIXES.jobs}${id}`) as [string, string, string];
-    const [parameters, exact, result] = keys;
-    const rest = '"command":{"words":["true"]},"places":[["a","b"]]}';
-    server.command('HSET', parameters, 'data', `{"parameters":5,${rest}`);
-    server.command('HSET', exact, 'data', `{"parameters":{"n":1},"exact":"{",${rest}`);
-    server.command('HSET', result, 'returnvalue', '{"loss"');
-    const queue = await openQueue(url, '/');
-    try {
-      await queue.resume();
-      const names: string[] = [];
-      for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
-        names.push(attempt.task.name);
-        await queue.complete(attempt.token, {});
-      }
-      expect(names).toContain('exp1_16_1');
-      const failed = new Map<string, string | null>();
-      for await (const { task, error } of queue.tasks({ state: 'failed' })) failed.set(task.id, error);
-      for (const id of ids.slice(0, 2))
-        expect(failed.get(id)).toBe('its record in the queue is damaged (parameters)');
-      const completions = await queue.completions(0, 100);
-      expect(completions.filter(({ damage }) => damage !== undefined)).toEqual([
-        expect.objectContaining({ result: {}, damage: 'its record in the queue is damaged (result)' }),
-      ]);
-    } finally {
-      await queue.close();
-    }
-  });
-
-  test('a damaged task that is added again is what it was before', async () => {
-    const specs = [...plainTasks(30)].slice(14, 17);
-    const ids = specs.map(({ parameters }) => taskId(parameters));
-    for (const [at, data] of ['{', '{"parameters":5}', '{"parameters":{"n":1},"command":5}'].entries())
-      server.command('HSET', `${PREFIXES.jobs}${ids[at]}`, 'data', data);
-    const queue = await openQueue(url, '/');
-    try {
-      for (const row of await queue.lookUp(ids)) expect(row?.task).toMatchObject({ parameters: {} });
-      await queue.enqueue(specs);
-      const tasks = (await queue.lookUp(ids)).map((row) => row?.task);
-      expect(tasks.map((task) => task?.damage)).toEqual([undefined, undefined, undefined]);
-      expect(tasks.map((task) => task?.parameters)).toEqual(specs.map(({ parameters }) => parameters));
-      expect(tasks.map((task) => task?.command)).toEqual(specs.map(({ command }) => command));
-    } finally {
-      await queue.close();
-    }
-  });
 });

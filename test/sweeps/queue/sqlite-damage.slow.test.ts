@@ -13,7 +13,7 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { findSQLiteQueue, openSQLiteQueue } from '../../../lib/sweeps/queue/sqlite/index.ts';
 import { Random } from '../../support/random.ts';
-import { all, rowOf, takeFrom, worker } from './conformance.ts';
+import { all, takeFrom, worker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
 import { misuse } from './misuse.ts';
 
@@ -78,9 +78,6 @@ function edit(sql: string): void {
   database.exec(sql);
   database.close();
 }
-
-/** Tables take any value then. */
-const LAX = `UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')') WHERE type = 'table'; PRAGMA schema_version = 999;`;
 
 async function expectNothingWrong(what: string): Promise<void> {
   expect(await misuse(() => openSQLiteQueue(path)), what).toEqual([]);
@@ -165,65 +162,6 @@ test.each([
   await expectNothingWrong(sql);
 });
 
-/** Values that anybody might put into a column. */
-const VALUES: readonly string[] = [
-  "''",
-  'NULL',
-  '0',
-  '-1',
-  '0.5',
-  '9223372036854775807',
-  "'{'",
-  "'null'",
-  "'[]'",
-  "'{}'",
-  `'{"a":'`,
-  "'[1,2,3]'",
-  `'[["a"]]'`,
-  `'[["a", 5]]'`,
-  `'{"words":5}'`,
-  `'{"words":[1]}'`,
-  "x'00ff'",
-  "'\u001b]0;title\u0007'",
-  'char(0)',
-  `'${'['.repeat(300)}'`,
-];
-
-const COLUMNS: readonly (readonly [string, readonly string[]])[] = [
-  [
-    'task',
-    'id name parameters command places state starts due error ended sequence source result'.split(' '),
-  ],
-  [
-    'attempt',
-    'token task start worker host pid gpus boot inode since deadline ended outcome error gone log log_from log_to result'.split(
-      ' ',
-    ),
-  ],
-  ['setting', ['value']],
-  ['count', ['tasks']],
-  ['phase', ['next']],
-];
-
-test.each(COLUMNS.flatMap(([table, columns]) => columns.map((column) => [table, column] as const)))(
-  'nothing goes wrong if table %s has anything in %s',
-  async (table, column) => {
-    // Several rows at a time, as far as each value need not be there once.
-    const step = ['task', 'attempt'].includes(table) ? 5 : 1;
-    const values = step === 1 ? VALUES.filter((_, at) => at % 3 === 0) : VALUES;
-    for (let from = 0; from < values.length; from += step) {
-      const some = values.slice(from, from + step);
-      const edits = some.map(
-        (value, at) =>
-          `UPDATE OR IGNORE ${table} SET ${column} = ${value}${step === 1 ? '' : ` WHERE number % 5 = ${at}`};`,
-      );
-      edit(`${LAX} ${edits.join('\n')}`);
-      await expectNothingWrong(`${table}.${column} = ${some.join(', ')}`);
-    }
-  },
-  120_000,
-);
-
 test(`nothing goes wrong with random bytes (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
   const end = performance.now() + 1_000 * SECONDS;
   const bytes = readFileSync(sound);
@@ -242,61 +180,24 @@ test(`nothing goes wrong with random bytes (GPU_OWNER_TEST_SEED=${SEED})`, async
   }
 }, 120_000);
 
-test.each(['damaged', 'sound'])(
-  'nothing goes wrong if the index has a %s task that is not pending',
-  async (kind) => {
-    const damage = kind === 'damaged' ? `UPDATE task SET name = '', command = '{' WHERE number = 1;` : '';
-    edit(`${damage} DELETE FROM setting WHERE key = 'pause'; DROP INDEX task_pending;
+test('nothing goes wrong if the index has a task that is not pending', async () => {
+  edit(`DELETE FROM setting WHERE key = 'pause'; DROP INDEX task_pending;
     CREATE INDEX task_pending ON task (starts, number);
     UPDATE sqlite_schema SET sql = sql || ' WHERE state = ''pending''' WHERE name = 'task_pending';
     PRAGMA schema_version = 999`);
-    const queue = await openSQLiteQueue(path);
-    try {
-      const ended = (await all(queue.tasks({ state: 'completed' }))).map(({ task }) => task.name);
-      const given: string[] = [];
-      const takeAll = async () => {
-        for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
-          given.push(attempt.task.name);
-          await queue.complete(attempt.token, {});
-        }
-      };
-      await expect(takeAll()).rejects.toMatchObject({ code: 'ERR_QUEUE' });
-      expect(ended.length).toBeGreaterThan(0);
-      expect(given.filter((name) => ended.includes(name))).toEqual([]);
-    } finally {
-      await queue.close();
-    }
-  },
-);
-
-test('damaged tasks are hidden from everybody else', async () => {
-  edit(`UPDATE task SET parameters = '{' WHERE number = 30; UPDATE task SET command = '[]' WHERE number = 31;
-    UPDATE task SET result = '{"a"' WHERE sequence = 2; DELETE FROM setting WHERE key = 'pause'`);
   const queue = await openSQLiteQueue(path);
   try {
-    const names: string[] = [];
-    for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
-      names.push(attempt.task.name);
-      await queue.complete(attempt.token, {});
-    }
-    expect(names).toContain('exp1_28_1');
-    expect(names).not.toContain('exp1_29_2');
-    expect(await rowOf(queue, 'exp1_29_2')).toMatchObject({
-      state: 'failed',
-      error: 'its record in the queue is damaged (parameters)',
-      task: { destinations: [], parameters: {} },
-    });
-    expect((await rowOf(queue, 'exp1_30_0')).error).toBe('its record in the queue is damaged (command)');
-    const completions = await queue.completions(0, 100);
-    expect(completions.filter(({ damage }) => damage !== undefined)).toEqual([
-      expect.objectContaining({
-        sequence: 2,
-        result: {},
-        damage: 'its record in the queue is damaged (result)',
-      }),
-    ]);
-    const active = await all(queue.tasks({ state: 'active' }));
-    expect(active.map(({ task }) => task.name)).toEqual(['exp1_1_1']); // as it was
+    const ended = (await all(queue.tasks({ state: 'completed' }))).map(({ task }) => task.name);
+    const given: string[] = [];
+    const takeAll = async () => {
+      for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
+        given.push(attempt.task.name);
+        await queue.complete(attempt.token, {});
+      }
+    };
+    await expect(takeAll()).rejects.toMatchObject({ code: 'ERR_QUEUE' });
+    expect(ended.length).toBeGreaterThan(0);
+    expect(given.filter((name) => ended.includes(name))).toEqual([]);
   } finally {
     await queue.close();
   }

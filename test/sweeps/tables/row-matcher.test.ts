@@ -173,7 +173,7 @@ test('plans find results without a queue', async () => {
   rmSync(project, { recursive: true });
 });
 
-test('exp export has all completed tasks, as CSV or JSON lines', async () => {
+test('exp export has all completed tasks', async () => {
   const queue = new FakeQueue();
   const tasks = Array.from({ length: 450 }, (_, seed) =>
     queue.add({
@@ -186,16 +186,11 @@ test('exp export has all completed tasks, as CSV or JSON lines', async () => {
   const output = (lines: string) => {
     text += lines;
   };
-  expect(await exportResults(queue.queue, output, 'csv')).toBe(449);
+  await exportResults(queue.queue, output);
   expect(text.split('\n').slice(0, 3)).toEqual([
     'task_id,seed,lr,loss,result_lr',
     'exp1_1,1,,0.50,"[1,NaN]"',
     'exp1_2,2,1.0,0.50,"[1,NaN]"',
   ]);
   expect(text.split('\n')).toHaveLength(451);
-  text = '';
-  expect(await exportResults(queue.queue, output, 'jsonl')).toBe(449);
-  expect(text.split('\n')[1]).toBe(
-    `{"task_id":"exp1_2","id":"${tasks[2]?.id}","phases":["exp1"],"parameters":{"seed":2,"lr":1.0},"result":{"loss":0.50,"lr":[1,"NaN"]},"source":"worker"}`,
-  );
 });

@@ -125,11 +125,6 @@ async function begin(
     return null;
   }
   const task = job.task();
-  if (task.damage !== undefined) {
-    // A damaged task can't be run, and must not stop others.
-    await store.fail(id, token, job.ended('failed', task.damage));
-    return null;
-  }
   if (lifetime !== undefined) await store.jobs.extendLock(id, token, Math.ceil(lifetime));
   const kept = renewal.add(`${token}.${id}`, lifetime !== undefined, asked);
   const start = job.starts(false) + 1;

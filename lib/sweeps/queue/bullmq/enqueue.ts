@@ -48,8 +48,7 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
   const { enqueued, fresh, changed } = merge(known);
   for (const [id, kept] of changed) {
     const job = jobs.get(id) as TaskJob;
-    const parameters = job.parameters ?? (tasks.find((task) => task.id === id)?.parameters as string);
-    await store.jobs.updateData({ id } as never, jobData(job.number, parameters, kept));
+    await store.jobs.updateData({ id } as never, jobData(job.number, job.parameters, kept));
   }
   if (changed.size > 0) await store.notify();
   if (fresh.size > 0) await addFresh(store, fresh, numberOf);

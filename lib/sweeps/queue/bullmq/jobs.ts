@@ -176,10 +176,8 @@ export class TaskJob {
     return records.taskFrom({ id: this.id, name: this.json.name, parameters, command, places }, exact);
   }
 
-  /** null: the record is damaged. */
-  get parameters(): string | null {
-    const { parameters, damage } = this.task();
-    return damage === undefined ? stringifyValue(parameters) : null;
+  get parameters(): string {
+    return stringifyValue(this.task().parameters);
   }
 
   kept(isActive: boolean): KeptTask {

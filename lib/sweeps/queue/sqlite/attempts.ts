@@ -131,8 +131,8 @@ async function take(
       unlock(); // the transaction may run again
       endLost(database, locks);
       if (database.setting('pause') !== null) return null;
-      const task = nextSoundTask(database);
-      if (task === null) return null;
+      const task = nextTask(database);
+      if (task === undefined) return null;
 
       let number =
         1 + (database.get<{ last: number | null }>('SELECT max(number) AS last FROM attempt')?.last ?? 0);
@@ -168,21 +168,6 @@ async function take(
   } catch (error) {
     unlock();
     throw error;
-  }
-}
-
-/** Fails damaged tasks on the way: they can't be run, and must not stop others. */
-function nextSoundTask(database: Database): TaskRecord | null {
-  let failed: number | null = null;
-  for (;;) {
-    const record = nextTask(database);
-    if (record === undefined) return null;
-    const { number } = record;
-    const { damage } = taskOf(record);
-    if (damage === undefined) return record;
-    if (number === failed) throw wrongIndex(database);
-    failTask(database, number, damage, false);
-    failed = number;
   }
 }
 
