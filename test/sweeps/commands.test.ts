@@ -117,22 +117,9 @@ test('tasks that an earlier sweep has left run as well, which is told at the sta
   const { code, stdout } = await run('--grid', 'y=1', '--', 'true');
   expect(code).toBe(0);
   expect(stdout).toMatch(
-    /Marked 0 tasks as already completed\n.* besides, the task list has 2 tasks of other sweeps to run; to leave them out: --only\n/,
+    /Marked 0 tasks as already completed\n.* besides, the task list has 2 tasks of other sweeps to run; to leave them out: gpu-owner exp cancel\n/,
   );
   expect(stdout).toMatch(/besides, the task list has 2 tasks of other sweeps: 2 completed/);
-});
-
-test('a sweep runs alone with --only, and says how the others can be had', async () => {
-  const queue = await openQueue(null, experiment.project);
-  const earlier = await openSweep({ project: experiment.project, grid: ['x=1,2'], command: ['true'] });
-  await queue.enqueue(earlier.tasks());
-  await queue.close();
-  const { code, stdout } = await run('--only', '--grid', 'y=1', '--', 'true');
-  expect(code).toBe(0);
-  expect(stdout).toMatch(
-    /2 waiting tasks of other sweeps cancelled; to run them later: gpu-owner exp retry cancelled/,
-  );
-  expect((await experiment.status()).counts).toMatchObject({ completed: 1, cancelled: 2 });
 });
 
 test('a sweep that waits for GPUs says so, and for whom', async () => {

@@ -1,4 +1,4 @@
-import { existsSync, rmSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
@@ -77,30 +77,6 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
       expect(log).toMatch(/^GPU_OWNER_QUEUE=redis:\/\/127\.0\.0\.1:\d+\/0\?project=lab$/m);
       expect(log).not.toContain('s3cret');
     }
-  });
-
-  test('a manager writes tables in its project, and where a sweep that it was given says', async () => {
-    const env = { GPU_OWNER_QUEUE: server.url('project=lab') };
-    const outside = join(experiment.machine.directory, 'outside');
-    const table = join(outside, 'final_results.csv');
-    const manage = (...args: string[]) => experiment.run(['manager', '--no-listen', ...args], { env });
-    const { code } = await experiment.run(['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'], { env });
-    expect(code).toBe(0);
-    const key = server.command('--scan', '--pattern', '*:t-*[^s]').trim();
-    const data = JSON.parse(server.command('HGET', key, 'data'));
-    for (const directory of [outside, '../outside', '/etc/../etc']) {
-      server.command('HSET', key, 'data', JSON.stringify({ ...data, places: [['grid', directory]] }));
-      const told = await manage();
-      expect(told.stdout).toMatch(/the output_dir of task grid_0 in the queue, is outside the project/);
-      expect(told.code).toBe(0);
-      expect([existsSync(outside), existsSync('/etc/final_results.csv')]).toEqual([false, false]);
-    }
-    const sweep = ['--grid', 'n=1', '--output-dir', outside, '--', 'true'];
-    expect((await manage(...sweep)).code).toBe(0);
-    expect(existsSync(table)).toBe(true);
-    rmSync(table);
-    expect((await manage()).code).toBe(0); // the directory was named before
-    expect(existsSync(table)).toBe(true);
   });
 
   test('where a log is, as the queue says, is told without what plays tricks', async () => {

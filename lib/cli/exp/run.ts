@@ -11,15 +11,12 @@ import {
 import { onWarning, shellWords } from '../../platform/index.ts';
 import {
   checkPrograms,
-  type Experiment,
   type ExperimentLocation,
   type HostRequest,
   isOnServer,
   openSweepIfAny,
   planExperiment,
   type Reporter,
-  type RunEnd,
-  type Sweep,
   SweepRun,
   serverForOthers,
   settingsFor,
@@ -64,7 +61,6 @@ const GROUPS = [
         ...ABOUT,
         ...JOB,
         'replace-commands': REPLACE_COMMANDS,
-        only: { help: 'cancel waiting tasks that earlier sweeps have left' },
       }),
       ...QUEUE,
       ...SIMULATE,
@@ -105,36 +101,16 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     if (sweep !== null && values['replace-commands'] !== true) await refuseOtherCommands(parsed, location);
     return detach(parsed, request, hosts !== null, detached);
   }
-  await runSweep(location, sweep, background, {
-    start: (experiment, reporter) =>
-      new SweepRun({ ...experiment, own: { request, hosts }, needs: request.needs, reporter }).run(sweep, {
-        replaceCommands: values['replace-commands'] === true,
-        only: values.only === true,
-      }),
-    summary: (end) => summary(end, values, true),
-  });
-}
-
-/** Runs a sweep, and shows it. @param background its job; null: in the foreground */
-export async function runSweep(
-  location: ExperimentLocation,
-  sweep: Sweep | null,
-  background: SweepProgress | null,
-  {
-    start,
-    summary: lines,
-  }: {
-    start: (experiment: Experiment, reporter: Reporter) => Promise<RunEnd>;
-    summary: (end: RunEnd) => string[];
-  },
-): Promise<void> {
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {
     const screen = openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     try {
-      const reporter = reportProgress(screenReporter(screen, lines), background);
-      process.exitCode = exitCode(await start(experiment, reporter));
+      const shown = screenReporter(screen, (end) => summary(end, values, true));
+      const reporter = reportProgress(shown, background);
+      const options = { ...experiment, own: { request, hosts }, needs: request.needs, reporter };
+      const replaceCommands = values['replace-commands'] === true;
+      process.exitCode = exitCode(await new SweepRun(options).run(sweep, { replaceCommands }));
     } finally {
       screen.end();
     }

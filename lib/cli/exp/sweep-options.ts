@@ -165,19 +165,9 @@ function stopRule(text: string): NonNullable<SearchOptions['stopEarly']> {
 /** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */
 function refuseBareGrid(grid: readonly string[], positionals: readonly string[]): void {
   const bare = grid.find((word) => !word.includes('='));
-  const value = positionals.find((word) => /^[\d.,e+-]+$/.test(word));
-  if (bare === undefined && (value === undefined || grid.length === 0)) return;
-  const axes: string[] = [];
-  for (const word of [...grid, ...positionals]) {
-    const last = axes.at(-1)?.replace(/,+$/, '');
-    if (word.includes('=') || last === undefined || /^[a-z_]\w*$/i.test(word)) axes.push(word);
-    else axes[axes.length - 1] = `${last}${/=./.test(last) ? ',' : last.includes('=') ? '' : '='}${word}`;
-  }
-  const example = axes.every((axis) => axis.includes('='))
-    ? axes.join(' ').replace(/,+(?= |$)/g, '')
-    : 'lr=0.1,0.2 seed=1..3';
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `--grid: ${showValue(bare ?? value)} has no '='; an axis is NAME=VALUE,VALUE. Write --grid ${sanitize(example, 200)}`,
+  const value = grid.length === 0 ? undefined : positionals.find((word) => /^[\d.,e+-]+$/.test(word));
+  if (bare === undefined && value === undefined) return;
+  throw usage(
+    `--grid: ${showValue(bare ?? value)} has no '='; an axis is NAME=VALUE,VALUE, as in --grid lr=0.1,0.2 seed=1..3`,
   );
 }

@@ -263,7 +263,7 @@ export async function concludeRun(
   { workers, tablesComplete }: Pick<RunEnd, 'workers' | 'tablesComplete'>,
 ): Promise<RunEnd> {
   const { exitCode: interrupted } = signals;
-  const { asked, others, best, ...all } = await manager.conclude();
+  const { asked, others, best, ...all } = await manager.readProgress();
   const progress = { ...all, ...asked };
   const failures = await readFailures(queue, asked, (id) => manager.asked.includes(id)).catch(ifFailed([]));
   const end = {

@@ -60,6 +60,7 @@ export class SweepRun {
       project,
       host: this.#host,
       pid: process.pid,
+      serves: protocol !== undefined,
       tell: (text, kind) => reporter.line(text, kind),
       workers: () => {
         const pool = this.#pool;
@@ -82,7 +83,7 @@ export class SweepRun {
   }
 
   /** @param sweep null: what the queue has */
-  async run(sweep: Sweep | null, { replaceCommands = false, only = false } = {}): Promise<RunEnd> {
+  async run(sweep: Sweep | null, { replaceCommands = false } = {}): Promise<RunEnd> {
     const { signals, own, needs, protocol } = this.#options;
     try {
       await this.#manager.begin();
@@ -93,7 +94,6 @@ export class SweepRun {
       if (Object.keys(needs).length > 0) await this.#options.queue.setNeeds(needs);
       const adding = { replaceCommands, requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
-      if (sweep !== null && only) await this.#manager.cancelOthers();
       if (!signals.drain.aborted) await this.#manager.firstSync();
       if (own !== null) await this.#unpause();
       const done = signals.drain.aborted ? { workers: [], tablesComplete: false } : await this.#work();

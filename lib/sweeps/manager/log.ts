@@ -1,19 +1,21 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { errorReason, formatDuration, sanitize, timestamp } from '../../platform/index.ts';
 import { refuseOtherThanFile } from '../project/index.ts';
-import { type AttemptInfo, lacksResult, pagesAfter, type Queue } from '../queue/index.ts';
+import {
+  type AttemptInfo,
+  lacksResult,
+  NO_PID,
+  pagesAfter,
+  type Queue,
+  type WorkerInfo,
+} from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 
-/** Lines that are kept while the file can't be written. */
-const MAX_KEPT_LINES = 1_000;
-
-/** `experiment_manager.log`: a line per event, with its time, appended. A file that can't be written stops nothing. */
+/** `experiment_manager.log`: a line per event, with its time, appended. A file that can't be written stops nothing, and lacks these lines. */
 export class ManagerLog {
   readonly #path: string;
   readonly #tell: (message: string) => void;
   #file: number | null = null;
-  #waiting: Buffer[] = [];
-  #lost = 0;
   #complained = false;
 
   /** @param path in the project's directory @param tell for people, once when lines can't be written */
@@ -23,42 +25,15 @@ export class ManagerLog {
   }
 
   write(message: string): void {
-    if (this.#waiting.length === MAX_KEPT_LINES) {
-      this.#waiting.shift();
-      this.#lost++;
-    }
-    this.#waiting.push(line(message));
-    this.flush();
-  }
-
-  /** Writes what could not be written before. */
-  flush(): void {
-    if (this.#waiting.length === 0) return;
     try {
       this.#file ??= open(this.#path);
-      while (this.#waiting.length > 0) {
-        const bytes = this.#waiting[0] as Buffer;
-        const written = writeSync(this.#file, bytes);
-        if (written < bytes.length) {
-          // The rest is written when there is room again.
-          this.#waiting[0] = bytes.subarray(written);
-          throw Object.assign(new Error(), { errno: -28 });
-        }
-        this.#waiting.shift();
-        if (this.#waiting.length === 0 && this.#lost > 0) {
-          this.#waiting.push(line(`${this.#lost} lines are missing before these`));
-          this.#lost = 0;
-        }
-      }
+      writeSync(this.#file, `${timestamp()} ${sanitize(message, 2_000)}\n`);
       this.#complained = false;
     } catch (error) {
       this.close();
       if (this.#complained) return;
       this.#complained = true;
-      const why = errorReason(error);
-      this.#tell(
-        `${this.#path} can't be written: ${why}. Logging resumes when the file can be written; nothing else waits for it.`,
-      );
+      this.#tell(`${this.#path} can't be written, and lacks lines: ${errorReason(error)}`);
     }
   }
 
@@ -66,10 +41,6 @@ export class ManagerLog {
     if (this.#file !== null) closeSync(this.#file);
     this.#file = null;
   }
-}
-
-function line(message: string): Buffer {
-  return Buffer.from(`${timestamp()} ${sanitize(message, 2_000)}\n`);
 }
 
 /** Opens the log. Never waits, as opening a FIFO would. */
@@ -141,25 +112,26 @@ export function firstLine(text: string): string {
   return text.split('\n')[0] as string;
 }
 
-/** Logs the attempts of other processes' workers, as the queue has them. Workers of this process report themselves. */
+/** Logs the attempts of other processes' workers, as the queue has them. Workers that this process knows report themselves. */
 export class AttemptEvents {
   readonly #queue: Queue;
-  readonly #self: { host: string; pid: number };
+  readonly #host: string;
+  readonly #isOwn: (worker: WorkerInfo) => boolean;
   readonly #report: (text: string) => void;
   /** Living attempts that were logged. */
   readonly #living = new Map<string, AttemptInfo>();
   /** Tasks whose completion was logged, until it is read from the queue. */
   readonly #completed = new Set<string>();
-  /** Attempts that ended while the queue was read: it may have answered that they live. */
-  readonly #ended = new Set<string>();
   #cursor = 0;
 
   constructor(
-    { queue, host, pid }: { queue: Queue; host: string; pid: number },
+    { queue, host, pid, serves = false }: { queue: Queue; host: string; pid: number; serves?: boolean },
     report: (text: string) => void,
   ) {
     this.#queue = queue;
-    this.#self = { host, pid };
+    this.#host = host;
+    this.#isOwn = (worker) =>
+      (worker.pid === pid && worker.host === host) || (serves && worker.pid === NO_PID);
     this.#report = report;
   }
 
@@ -168,47 +140,32 @@ export class AttemptEvents {
     this.#cursor = 0;
     for await (const before of this.#news()) this.#cursor = before.at(-1)?.sequence ?? 0;
     for (const attempt of await this.#queue.attempts('living')) {
-      if (!this.#isOwn(attempt)) this.#living.set(attempt.token, attempt);
+      if (!this.#isOwn(attempt.worker)) this.#living.set(attempt.token, attempt);
     }
   }
 
-  #isOwn({ worker: { host, pid } }: AttemptInfo): boolean {
-    return pid === this.#self.pid && host === this.#self.host;
-  }
-
-  /** Logs at once that an attempt of another process began, or how it ended. */
-  add(attempt: AttemptInfo): void {
-    const { token, taskId, outcome } = attempt;
-    if (outcome === null) {
-      if (this.#living.has(token)) return; // the queue told first
-      this.#living.set(token, attempt);
-    } else {
-      this.#ended.add(token);
-      // The end was read from the queue already, or the attempt was counted as lost before: then completions tell.
-      if (!this.#living.delete(token)) return;
-      if (outcome === 'completed') this.#completed.add(taskId);
-    }
-    this.#report(describeAttempt(attempt, this.#self.host));
+  /** Logs that an attempt began, or how it ended. */
+  log(attempt: AttemptInfo): void {
+    this.#report(describeAttempt(attempt, this.#host));
   }
 
   /** Logs the news in the queue. */
   async update(): Promise<void> {
-    this.#ended.clear();
     const living = await this.#queue.attempts('living');
     const tokens = new Set(living.map(({ token }) => token));
     for (const attempt of living) {
-      if (this.#isOwn(attempt) || this.#living.has(attempt.token) || this.#ended.has(attempt.token)) continue;
+      if (this.#isOwn(attempt.worker) || this.#living.has(attempt.token)) continue;
       this.#living.set(attempt.token, attempt);
-      this.#report(describeAttempt({ ...attempt, outcome: null }, this.#self.host));
+      this.log({ ...attempt, outcome: null });
     }
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
       const ended = (await this.#queue.attempts({ taskId })).find((each) => each.token === token);
-      // The end was added meanwhile, or the attempt began after the list was made. A lost one may be logged later.
-      if (!this.#living.has(token) || ended?.outcome === null) continue;
+      // A lost one may be logged later.
+      if (ended?.outcome === null) continue;
       this.#living.delete(token);
       if (ended?.outcome) {
-        this.#report(describeAttempt(ended, this.#self.host));
+        this.log(ended);
         if (ended.outcome === 'completed') this.#completed.add(taskId);
       }
     }
@@ -228,9 +185,9 @@ export class AttemptEvents {
         if (this.#completed.delete(task.id) || source === 'table') continue;
         const attempts = await this.#queue.attempts({ taskId: task.id });
         const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-        if (last === undefined || this.#isOwn(last)) continue;
+        if (last === undefined || this.#isOwn(last.worker)) continue;
         this.#living.delete(last.token);
-        this.#report(describeAttempt(last, this.#self.host));
+        this.log(last);
       }
     }
   }

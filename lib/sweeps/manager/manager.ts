@@ -15,7 +15,7 @@ import {
   QueueRemovedError,
 } from '../queue/index.ts';
 import { BestTrials, findLeft, noteSearch, SearchRun, type WorkersHere } from '../search/index.ts';
-import { OutputDirectories, ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
+import { ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
 import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
 import { countReplaceable, refuseCommandless } from './commands.ts';
@@ -29,6 +29,8 @@ interface ManagerOptions {
   project: Project;
   host: string;
   pid: number;
+  /** Whether this process gives tasks to workers over TCP: see {@link Manager.logAttempt}. */
+  serves?: boolean;
   /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
   tell: (text: string, kind: 'event' | 'message') => void;
   /** The workers of this process; absent, null: other processes have them all. */
@@ -62,8 +64,6 @@ export class Manager {
   readonly #options: ManagerOptions;
   readonly #attemptEvents: AttemptEvents;
   readonly #log: ManagerLog;
-  /** null: the queue belongs to this project alone. */
-  readonly #directories: OutputDirectories | null;
   #tables: ResultTables | null = null;
   #last: RunProgress | null = null;
   #asked = new AskedTasks(null);
@@ -78,20 +78,14 @@ export class Manager {
   #trouble: string | null = null;
   #queueRemoved: QueueRemovedError | null = null;
   #toldMissingValue = false;
-  /** Whether all tasks had ended and all rows were in the tables when the queue was last read. */
-  #isComplete = false;
-  /** Whether the queue could not be read at the end. */
-  #isUnreadable = false;
   #logged = '';
 
   constructor(options: ManagerOptions) {
     this.#options = options;
     this.#best = new BestTrials(options.queue);
-    const { directory, state, host } = options.project;
-    this.#log = new ManagerLog(join(directory, LOG), (message) =>
+    this.#log = new ManagerLog(join(options.project.directory, LOG), (message) =>
       options.tell(`warning: ${message}`, 'message'),
     );
-    this.#directories = host === undefined ? null : new OutputDirectories(directory, state);
     this.#attemptEvents = new AttemptEvents(options, (text) => this.logEvent(text));
   }
 
@@ -107,12 +101,7 @@ export class Manager {
     if (this.#told === null) await this.#attemptEvents.begin();
     this.#leadership = await queue.manage({ host, pid });
     if (this.#leadership === null) return this.#tellWhoManages();
-    this.#tables = new ResultTables(
-      queue,
-      project.directory,
-      (message) => this.tell(message),
-      (directory) => this.#directories?.includes(directory) ?? true,
-    );
+    this.#tables = new ResultTables(queue, project.directory, (message) => this.tell(message));
     if (this.#told !== null) tell('the other manager is gone: this process now writes the tables', 'message');
     this.#told = null;
   }
@@ -147,7 +136,6 @@ export class Manager {
     const sampled = { ...sweep, tasks: () => sweep.samples() };
     if (options.requireCommands) await refuseCommandless(sampled, queue, project.directory);
     await refuseUnusable(sampled, queue, project.directory);
-    this.#directories?.name(sampled);
     if (sweep.search !== null && !isKnownAhead(sweep.search))
       return this.#beginSearch(sweep, sweep.search, options);
     const enqueued = await this.#add(sweep, options).catch((error) => {
@@ -250,21 +238,8 @@ export class Manager {
     const waiting = others.counts.pending + others.counts.active;
     if (waiting > 0)
       this.tell(
-        `besides, the task list has ${waiting} ${waiting === 1 ? 'task' : 'tasks'} of other sweeps to run; to leave them out: --only`,
+        `besides, the task list has ${waiting} ${waiting === 1 ? 'task' : 'tasks'} of other sweeps to run; to leave them out: gpu-owner exp cancel`,
       );
-  }
-
-  /** Cancels tasks of other sweeps that wait. */
-  async cancelOthers(): Promise<void> {
-    const { queue } = this.#options;
-    const ids: string[] = [];
-    for await (const { task } of queue.tasks({ state: 'pending' }))
-      if (!this.#asked.includes(task.id)) ids.push(task.id);
-    if (ids.length === 0) return;
-    const { length } = await queue.cancel({ ids });
-    this.tell(
-      `${length} waiting ${length === 1 ? 'task' : 'tasks'} of other sweeps cancelled; to run them later: gpu-owner exp retry cancelled`,
-    );
   }
 
   /** Workers needn't wait for trials of a search that no process goes on with. */
@@ -351,7 +326,6 @@ export class Manager {
     if (this.#last !== null && isOver(this.#last)) this.#tables?.destinationsChanged();
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
-      if (this.#isComplete) return true; // the queue can't be read, but nothing is left to do
       if (this.#queueRemoved !== null) throw this.#queueRemoved;
       // An editor may be about to correct a table; later, nothing but a person would.
       if (tries > 0) refuseToWait(this.#tables?.tableState);
@@ -401,11 +375,7 @@ export class Manager {
       // Without workers that ask for tasks, no other process would notice.
       if (this.manages) await this.#options.queue.endLost();
       await this.#attemptEvents.update();
-      const now = await this.readProgress();
-      this.#isComplete =
-        tablesComplete && isOver(now) && this.#tables?.tableState.completed === now.completed;
-      this.#logProgress(now);
-      this.#log.flush();
+      this.#logProgress(await this.readProgress());
       if (this.#trouble !== null) this.tell('the queue works again');
       this.#trouble = null;
       this.#queueRemoved = null;
@@ -456,23 +426,6 @@ export class Manager {
     );
   }
 
-  /**
-   * Reads the state at the end. If the queue can't be read any longer, but all tasks had ended and were in the tables, the last
-   * state counts, so that the caller needn't wait.
-   * @throws ERR_QUEUE
-   */
-  async conclude(): Promise<RunProgress> {
-    if (this.#isUnreadable) return this.#last as RunProgress;
-    try {
-      return await this.readProgress();
-    } catch (error) {
-      if (!(error instanceof GPUOwnerError) || !this.#isComplete) throw error;
-      this.#isUnreadable = true;
-      this.#options.tell(`every task has ended and is in the tables; but ${error.message}`, 'message');
-      return this.#last as RunProgress;
-    }
-  }
-
   /** @returns false: rows are missing that can't be written now, which has been told */
   async #sync(): Promise<boolean> {
     if (this.#tables === null) return true;
@@ -505,7 +458,7 @@ export class Manager {
 
   /** Logs that an attempt of a worker that asks this process for tasks has begun, or ended. */
   logAttempt(attempt: AttemptInfo): void {
-    this.#attemptEvents.add(attempt);
+    this.#attemptEvents.log(attempt);
   }
 
   /** Logs a message, and tells people. */

@@ -51,7 +51,7 @@ export async function findResults(
     },
     lookUp: async () => [], // nothing is written
   };
-  const tasks = new TasksToMatch(source, project, tell, () => true, 'its rows are ignored here');
+  const tasks = new TasksToMatch(source, project, tell, 'its rows are ignored here');
   for await (const { task, state, sequence } of source.tasks()) {
     const destinations = task.destinations.filter(({ outputDirectory }) => isNeeded(outputDirectory));
     if (destinations.length === 0) continue;

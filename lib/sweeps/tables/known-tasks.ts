@@ -1,5 +1,4 @@
 import { resolve } from 'node:path';
-import { sanitize } from '../../platform/index.ts';
 import { batchesOf, type Completion, type Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { Problems } from './problems.ts';
@@ -30,22 +29,14 @@ export class KnownTasks implements Tasks {
   common: Table | null = null;
   private readonly queue: TaskSource;
   private readonly project: string;
-  private readonly mayWriteTo: (outputDirectory: string) => boolean;
   readonly problems: Problems;
   private readonly tasks: KnownTask[] = [];
   private readonly numbers = new Map<string, number>();
   private readonly completed = new Set<number>();
   private readonly paths = new Map<string, string>();
 
-  constructor(
-    queue: TaskSource,
-    project: string,
-    tell: (message: string) => void,
-    mayWriteTo: (outputDirectory: string) => boolean,
-    consequence?: string,
-  ) {
+  constructor(queue: TaskSource, project: string, tell: (message: string) => void, consequence?: string) {
     this.queue = queue;
-    this.mayWriteTo = mayWriteTo;
     this.project = resolve(project);
     this.problems = new Problems(tell, consequence);
     const common = commonTablePath(this.project);
@@ -73,13 +64,6 @@ export class KnownTasks implements Tasks {
     }
     const { tables } = this.at(number);
     for (const { outputDirectory } of task.destinations) {
-      if (!this.mayWriteTo(outputDirectory)) {
-        this.problems.once(
-          `${outputDirectory} outside`,
-          `${sanitize(outputDirectory, 300)}, the output_dir of task ${sanitize(task.name, 100)} in the queue, is outside the project, and no sweep that was started here names it: results stay in the queue, and nothing is written there. If the directory is right, start again with the sweep.`,
-        );
-        continue;
-      }
       const table = this.tableIn(outputDirectory);
       if (tables.includes(table)) continue;
       tables.push(table);
@@ -110,10 +94,6 @@ export class KnownTasks implements Tasks {
 
   nameOf(task: number): string {
     return this.at(task).name;
-  }
-
-  get countCompleted(): number {
-    return this.completed.size;
   }
 
   isCompleted(task: number): boolean {

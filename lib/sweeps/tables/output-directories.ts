@@ -1,10 +1,10 @@
-import { accessSync, closeSync, constants, openSync, readFileSync, statSync, writeSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
-import { errorCode, GPUOwnerError, ifPossible, isFailure } from '../../errors.ts';
+import { accessSync, constants, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import { errorCode, GPUOwnerError } from '../../errors.ts';
 import { errorReason, listWords, sanitize, statusOf } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
-import { isInside, whyReplaceable } from '../project/index.ts';
-import { batchesOf, type Queue, readJSON } from '../queue/index.ts';
+import { whyReplaceable } from '../project/index.ts';
+import { batchesOf, type Queue } from '../queue/index.ts';
 import { outputDirectoriesOf, type TaskSpec, taskId } from '../task/index.ts';
 import { findCompletedTasks } from './find-results.ts';
 
@@ -79,56 +79,5 @@ function whyNotWritable(path: string): string | null {
     return statusOf(path)?.kind === 'link'
       ? `${path} is a symbolic link that leads nowhere`
       : whyNotWritable(dirname(path));
-  }
-}
-
-/** In the project's state directory: a line of JSON for each directory outside of the project that its sweeps have named. */
-const NAMED_DIRECTORIES = 'output-directories';
-
-/**
- * Where rows may be written. Any user who may write to a queue on a server can name any directory there, so that those outside
- * of the project count only if a sweep that was given here has named them.
- */
-export class OutputDirectories {
-  readonly #project: string;
-  readonly #file: string;
-  readonly #named = new Set<string>();
-
-  /** @param state the project's directory for what is kept */
-  constructor(project: string, state: string) {
-    this.#project = resolve(project);
-    this.#file = join(state, NAMED_DIRECTORIES);
-    const text = ifPossible(() => readFileSync(this.#file, 'utf8'), ''); // there may be none yet
-    for (const line of text.split('\n')) {
-      const directory = readJSON(line);
-      if (typeof directory === 'string') this.#named.add(directory);
-    }
-  }
-
-  /** Adds the directories of a sweep that was given here. They are remembered, as far as that can be written. */
-  name(sweep: Sweep): void {
-    const fresh = new Set<string>();
-    for (const outputDirectory of outputDirectoriesOf(sweep.tasks())) {
-      if (!this.includes(outputDirectory)) fresh.add(resolve(this.#project, outputDirectory));
-    }
-    if (fresh.size === 0) return;
-    for (const directory of fresh) this.#named.add(directory);
-    const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants;
-    try {
-      const file = openSync(this.#file, O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600);
-      try {
-        writeSync(file, [...fresh].map((directory) => `${JSON.stringify(directory)}\n`).join(''));
-      } finally {
-        closeSync(file);
-      }
-    } catch (error) {
-      // They are known until this process ends; a start with the sweep names them again.
-      if (!isFailure(error)) throw error;
-    }
-  }
-
-  includes(outputDirectory: string): boolean {
-    const path = resolve(this.#project, outputDirectory);
-    return isInside(path, this.#project) || this.#named.has(path);
   }
 }

@@ -61,17 +61,11 @@ export class ResultTables {
   /**
    * @param project the directory that relative output directories are in
    * @param tell gets what people should know, once
-   * @param mayWriteTo the output directories that count: tasks of others get no rows
    */
-  constructor(
-    queue: Queue,
-    project: string,
-    tell: (message: string) => void,
-    mayWriteTo: (outputDirectory: string) => boolean = () => true,
-  ) {
+  constructor(queue: Queue, project: string, tell: (message: string) => void) {
     this.queue = queue;
     this.tell = tell;
-    this.tasks = new KnownTasks(queue, project, tell, mayWriteTo);
+    this.tasks = new KnownTasks(queue, project, tell);
     this.problems = this.tasks.problems;
   }
 
@@ -111,14 +105,13 @@ export class ResultTables {
 
   /**
    * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), what a person has to
-   * correct in those that can be read before rows can be written, how many rows are still to be written, how many tasks are known
-   * to be completed, and all tables as people are shown them.
+   * correct in those that can be read before rows can be written, how many rows are still to be written, and all tables as people are
+   * shown them.
    */
   get tableState(): {
     unreadable: UnusableTable[];
     unwritable: UnusableTable[];
     missing: number;
-    completed: number;
     tables: { path: string; shown: string }[];
   } {
     const tables = [...this.tasks.tables.values()];
@@ -128,7 +121,6 @@ export class ResultTables {
         table.unwritable?.needsCorrection ? table.unwritable.why : whyNothingCanBeWritten(table),
       ),
       missing: missingIn(tables),
-      completed: this.tasks.countCompleted,
       tables: tables.map(({ path, shown }) => ({ path, shown })),
     };
   }

@@ -2,10 +2,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { exitCode } from '../../../lib/cli/exp/summary.ts';
-import { GPUOwnerError } from '../../../lib/errors.ts';
-import { SweepRun } from '../../../lib/sweeps/control/sweep-run.ts';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Manager } from '../../../lib/sweeps/manager/manager.ts';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
@@ -108,73 +105,3 @@ test.skipIf(noRedis !== null).each([
     }
   },
 );
-
-describe('`exp run`, whose queue can’t be used any longer when every task has ended', () => {
-  /** @param calls how many the queue answers before it is away */
-  async function ended(calls: number): Promise<{ code: number; calls: number; whole: boolean }> {
-    rmSync(join(project, 'results'), { recursive: true, force: true });
-    const queue = await open();
-    let count = 0;
-    const mortal = new Proxy(queue, {
-      get: (target, key) => {
-        const value = Reflect.get(target, key, target);
-        if (typeof value !== 'function' || key === 'close') return value;
-        return (...args: unknown[]) => {
-          const away = ++count > calls;
-          const error = new GPUOwnerError('ERR_QUEUE', 'the queue doesn’t answer');
-          if (!away) return value.apply(target, args);
-          if (key !== 'tasks') return Promise.reject(error);
-          throw error;
-        };
-      },
-    });
-    const drain = new AbortController();
-    const controller = new SweepRun({
-      queue: mortal,
-      project: { directory: project, state: project },
-      own: {
-        request: {
-          settings: null as never,
-          ...{ gpus: '1', byDefault: null, needs: {}, grace: null, watched: false },
-        },
-        hosts: null,
-      },
-      needs: {},
-      reporter: {
-        line: (text) => {
-          told.push(text);
-          // That would last until it answers.
-          if (/waiting until the tables can be written/.test(text)) drain.abort();
-        },
-        show: () => {},
-        conclude: async () => {},
-      },
-      signals: { drain: drain.signal, stop: drain.signal, exitCode: 130 } as never,
-    });
-    try {
-      return { code: exitCode(await controller.run(null)), calls: count, whole: rows().length === 3 };
-    } catch (error) {
-      if (!(error instanceof GPUOwnerError)) throw error;
-      return { code: 69, calls: count, whole: rows().length === 3 };
-    } finally {
-      await queue.close();
-    }
-  }
-
-  test('ends well if all was in the tables, and not otherwise', async () => {
-    await complete(await open(), 1, 2, 3);
-    const { calls, ...well } = await ended(Number.POSITIVE_INFINITY);
-    expect(well).toEqual({ code: 0, whole: true });
-    const codes: number[] = [];
-    for (let at = 0; at <= calls; at++) {
-      const { code, whole } = await ended(at);
-      if (code === 0) expect(whole).toBe(true);
-      codes.push(code);
-    }
-    // Once it was known that all had ended and was written: what comes then are five questions.
-    expect(codes.slice(codes.indexOf(0))).toEqual(codes.slice(codes.indexOf(0)).map(() => 0));
-    expect(codes.filter((code) => code === 0).length).toBeGreaterThan(5);
-    expect(codes.slice(0, 10)).not.toContain(0);
-    expect(told).toContainEqual(expect.stringMatching(/every task has ended.*doesn’t answer/));
-  });
-});
