@@ -62,7 +62,7 @@ function damaged<T extends Record<string, string | null>>(record: T): fc.Arbitra
   return fc.record(members) as unknown as fc.Arbitrary<T>;
 }
 
-/** What is read must be a task; else the error names the record. */
+/** A record is read as a task, or the error names it. */
 function check(readRow: () => TaskRow, readCompletion: () => Completion): void {
   const [row, completion] = [readable(readRow), readable(readCompletion)];
   if (completion !== null) stringifyValue(completion.result);

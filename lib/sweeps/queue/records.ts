@@ -23,8 +23,8 @@ import {
   type TaskRow,
 } from './queue.ts';
 
-// A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. What a task is, and its result, must be
-// readable, or the queue can't be used. Other fields are read as something harmless.
+// A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. A damaged task or
+// result is an error that names it. Other fields are read as something harmless.
 
 const {
   amount,
