@@ -50,7 +50,6 @@ export {
   type Needs,
   QUEUE_URLS,
   type Queue,
-  serverForOthers,
   type TaskRow,
   withoutPassword,
 } from './queue/index.ts';

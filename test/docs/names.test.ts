@@ -311,10 +311,8 @@ test('messages and help name pages, and parts of pages, as `gpu-owner docs` prin
     const code = source.replace(/\/\*[\s\S]*?\*\/|(?<=^|[\s;{])\/\/.*$/gm, '');
     expect(code.match(/docs\/[\w-]+\.md/), path).toBeNull();
     for (const [, page = ''] of code.matchAll(/gpu-owner docs ([a-z]+[a-z-]*(?:#[\w-]+)?)/g)) named.add(page);
-    if (path.endsWith('/foreign.ts'))
-      for (const [, page = ''] of code.matchAll(/'([a-z-]+#[a-z-]+)'/g)) named.add(page);
   }
-  expect([...named]).toEqual(expect.arrayContaining(['jobs#get-notified', 'recipes#ray', 'mcp']));
+  expect([...named]).toEqual(expect.arrayContaining(['jobs#get-notified', 'mcp']));
   for (const page of named) {
     const [first = ''] = run(['docs', page]).split('\n');
     const level = page.includes('#') ? /^##+ / : /^# /;

@@ -55,18 +55,6 @@ test('a sweep in the background tells how far it is, what it does, and how it en
   expect(jobs.processes()).toEqual([]);
 });
 
-test('a sweep with another command for a task that was started is refused before it goes into the background', async () => {
-  const id = await detach([...grid(1), ...experiment.train('loss={seed}')]);
-  expect(await jobs.wait(id)).toBe(0);
-  const words = ['run', '--detach', '--gpus', 'all', ...grid(1), '--', 'true'];
-  const { code, stdout, stderr } = await experiment.run(words);
-  expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
-  expect(stderr).toMatch(
-    /1 task has the parameters of a known task, but another command.*--replace-commands/,
-  );
-  expect((await jobs.run(['jobs', '--json'])).stdout).not.toContain('"id": 2');
-});
-
 const IMMUTABLE =
   spawnSync('sh', ['-c', 'f=$(mktemp) && chattr +i "$f" && chattr -i "$f" && rm "$f"']).status === 0;
 

@@ -160,6 +160,14 @@ test('a parameter that workers over TCP would not get is refused where a manager
   expect((await experiment.run(['manager', '--listen', '0', ...sweep.slice(0, 2)])).code).toBe(78);
 });
 
+test('hosts are refused where the task list is on a server', async () => {
+  const { code, stderr } = await run('--on', 'a', '--queue', 'redis://127.0.0.1', '--', 'true');
+  expect(code).toBe(64);
+  expect(stderr).toMatch(
+    /--on: the task list is on a server; start gpu-owner exp worker on the hosts instead/,
+  );
+});
+
 test('two commands for one task are refused', async () => {
   expect((await run('--', 'true')).code).toBe(0);
   const { code, stderr } = await run('--', 'false');

@@ -4,8 +4,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, type Machine, output, until } from '../support/machine.ts';
-import { isAlive, nameOf, processesWith, signalLiving, treeOf, wordsOf } from '../support/processes.ts';
-import { noRedis, RedisServer } from '../support/redis-server.ts';
+import { isAlive, nameOf, processesWith, signalLiving, treeOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
@@ -314,55 +313,6 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect(Number(bad?.at(-1))).toBeLessThan(12); // the column `stopped`
     expect(linesOf('terminated.txt')).toEqual([bad?.[0]]);
   });
-
-  describe.skipIf(noRedis !== null)(
-    `with a task list on Redis${noRedis === null ? '' : ` (${noRedis})`}`,
-    () => {
-      let redis: RedisServer;
-      beforeAll(async () => {
-        redis = await RedisServer.start({ password: 'secret' });
-      });
-      afterAll(() => redis?.remove());
-
-      test('workers go on without the manager; those of a new start take over, and Ctrl-C ends all', async () => {
-        const elsewhere = join(b.directory, 'another name');
-        mkdirSync(elsewhere, { recursive: true });
-        const on = ['--on', `a,b:${elsewhere}`, '--queue', redis.url('')];
-        const words = ['run', ...on, '--gpus', '1', '--grid', 'n=1..6'];
-        const waits = task(`while [ ! -e ${project}/go{n} ]; do sleep 0.05; done`);
-        const go = (...numbers: number[]) => {
-          for (const number of numbers) writeFileSync(join(project, `go${number}`), '');
-        };
-        const first = start([...words, ...waits]);
-        await until(() => starts().length === 2);
-        first.kill('SIGKILL');
-        await finished(first);
-        go(1, 2);
-        await until(() => starts().length === 4); // by the same workers
-        const workers = () =>
-          processesWith('HOME=').filter((pid) => wordsOf(pid).some((word) => /^--over-ssh=[ab]$/.test(word)));
-
-        expect(workers().length).toBe(2);
-
-        const second = start(words.slice(0, 7));
-        const ended = finished(second);
-        await until(() => starts().length === 6);
-        expect(workers().length).toBe(4);
-        second.kill('SIGINT');
-        await output(second, /ending: running tasks finish/);
-        second.kill('SIGINT'); // that reaches the workers of the first start, too
-        expect(await ended).toMatchObject({ code: 130 });
-        await nothingLeft();
-        expect(rows().length).toBe(2);
-
-        go(3, 4, 5, 6);
-        const { code, stdout } = await run(words.slice(0, 7));
-        expect(code, stdout).toBe(0);
-        expect([starts().length, rows().length]).toEqual([10, 6]);
-        await nothingLeft();
-      });
-    },
-  );
 
   /** Processes there, but for sshd's. */
   const nothingLeft = () =>

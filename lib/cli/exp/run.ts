@@ -15,10 +15,8 @@ import {
   type HostRequest,
   isOnServer,
   openSweepIfAny,
-  planExperiment,
   type Reporter,
   SweepRun,
-  serverForOthers,
   settingsFor,
   type WorkerRequest,
   withExperiment,
@@ -93,14 +91,11 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const request = workerRequest(values, null);
   if (values.on === undefined && values.env !== undefined)
     throw usage('--env belongs to --on: here commands have your environment');
-  const hosts = values.on === undefined ? null : await hostRequest(values.on, values, location);
+  const hosts = values.on === undefined ? null : hostRequest(values.on, values, location);
   if (hosts === null) await settingsFor(request); // before anything is changed
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
-  if (detached !== null) {
-    if (sweep !== null && values['replace-commands'] !== true) await refuseOtherCommands(parsed, location);
-    return detach(parsed, request, hosts !== null, detached);
-  }
+  if (detached !== null) return detach(parsed, request, hosts !== null, detached);
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {
     const screen = openScreen();
@@ -133,11 +128,9 @@ const OWN = [
  * @param list hosts, each with the project's directory there if that is another one
  * @throws ERR_INVALID_ARGUMENT
  */
-async function hostRequest(
-  list: string,
-  values: Values,
-  { directory, url }: ExperimentLocation,
-): Promise<HostRequest> {
+function hostRequest(list: string, values: Values, { directory, url }: ExperimentLocation): HostRequest {
+  if (url !== null && isOnServer(url))
+    throw usage('--on: the task list is on a server; start gpu-owner exp worker on the hosts instead');
   if (values.gpus === undefined) throw usage('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
   const directories = new Map<string, string>();
   const names = list.split(',').map((entry) => {
@@ -152,22 +145,7 @@ async function hostRequest(
     hosts: hosts.map((host) => ({ host, directory: directories.get(host.name) ?? directory })),
     words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...options],
     environment: Object.fromEntries(environmentFor(values.env ?? [])),
-    server: url !== null && isOnServer(url) ? await serverForOthers(url, directory) : null,
   };
-}
-
-/** Refuses what the job itself would refuse, in the background. @throws ERR_INVALID_ARGUMENT */
-async function refuseOtherCommands(
-  parsed: Parsed<typeof GROUPS>,
-  location: ExperimentLocation,
-): Promise<void> {
-  const source = sweepSource(parsed, location.directory);
-  const { otherCommands, keepsCommands } = await planExperiment({ ...location, source });
-  if (otherCommands === 0 || !keepsCommands) return;
-  const tasks = otherCommands === 1 ? '1 task has' : `${otherCommands} tasks have`;
-  throw usage(
-    `${tasks} the parameters of a known task, but another command. A task is its parameters: make them differ, or give the known tasks the new command (--replace-commands).`,
-  );
 }
 
 /** Runs the sweep as a job in the background. */

@@ -12,8 +12,6 @@ export interface HostRequest {
   hosts: readonly { host: Host; directory: string }[];
   /** The arguments of gpu-owner there, for a host. */
   words: (host: string) => readonly string[];
-  /** The task list, where all machines use one on a server; null: this process gives them tasks. */
-  server: Begin['server'];
   environment: Begin['environment'];
 }
 
@@ -85,8 +83,8 @@ export class HostWorkers implements Pool {
 
   constructor(options: HostWorkersOptions) {
     this.#options = options;
-    const { server, environment } = options;
-    this.#begin = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace, server, environment };
+    const { environment } = options;
+    this.#begin = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace, environment };
     this.#hosts = options.hosts.map(({ host, directory }) => ({
       ...{ name: host.name, host, directory, state: 'first', hasWorked: false, connection: null },
       lines: [lineOf('worker', 'connects')],
@@ -111,13 +109,9 @@ export class HostWorkers implements Pool {
   drain(): void {
     this.#drains = true;
     this.#over.abort();
-    for (const { name, connection, hasWorked, state } of this.#hosts) {
+    for (const { connection } of this.#hosts) {
       if (connection?.session) connection.session.drain();
-      else {
-        connection?.channel.close();
-        if (this.#options.server !== null && hasWorked && state !== 'ended')
-          this.#options.tell(`${name}: not connected, so its workers go on`);
-      }
+      else connection?.channel.close();
     }
   }
 

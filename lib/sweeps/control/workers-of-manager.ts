@@ -1,10 +1,7 @@
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { GPUOwnerError, ifPossible } from '../../errors.ts';
 import { onWarning, sanitize } from '../../platform/index.ts';
 import { describeEvent, firstLine } from '../manager/index.ts';
 import { openProject } from '../project/index.ts';
-import { type Begin, ManagerConnection, RemoteQueue } from '../protocol/index.ts';
-import { openQueue, type Queue } from '../queue/index.ts';
+import { ManagerConnection, RemoteQueue } from '../protocol/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import { leaveToOwner } from './experiment.ts';
 import { ShutdownSignals } from './shutdown-signals.ts';
@@ -16,8 +13,7 @@ const LINES_MS = 1_000;
 const KNOWN: readonly WorkerEvent['type'][] = ['assigned', 'completed', 'failed', 'given-back', 'revoked'];
 
 /**
- * Runs workers for a manager on another machine, which speaks on standard input and listens on standard output. Workers that ask the
- * manager for tasks end with the connection. Workers of a task list on a server go on without it.
+ * Runs workers for a manager on another machine, which speaks on standard input and listens on standard output. They end with the connection.
  * @param name of this machine, as the manager calls it
  */
 export async function runWorkersOfManager(
@@ -30,20 +26,15 @@ export async function runWorkersOfManager(
   const signals = new ShutdownSignals();
   const connection = await ManagerConnection.open(process.stdin, process.stdout);
   onWarning((message) => connection.tell({ say: `warning: ${message}` }));
-  const { server, environment } = connection.begin;
-  Object.assign(process.env, environment);
-  const earlier = server === null ? [] : workersBefore(name, project.directory);
-  signalAll(earlier);
+  Object.assign(process.env, connection.begin.environment);
   let pool: WorkerPool | null = null;
   let ending: 'drain' | 'stop' | null = null;
   const end = (how: 'drain' | 'stop') => () => {
     ending = how;
     pool?.[how]();
-    if (how === 'stop') signalAll(earlier);
   };
   connection.listen({ drain: end('drain'), stop: end('stop') });
-  const onServer = server === null ? null : await openServer(server, directory);
-  const queue = onServer ?? new RemoteQueue(connection);
+  const queue = new RemoteQueue(connection);
   try {
     const { workers, ...settings } = await settingsFor(request, await queue.needs());
     // Commands are no part of this conversation.
@@ -64,24 +55,9 @@ export async function runWorkersOfManager(
     const ends = await tellingLines(connection, pool, connection.begin.silence / 5);
     connection.tell({ ended: ends.map(endOf) });
   } finally {
-    await onServer?.close();
     signals.close();
     process.stdin.destroy();
   }
-}
-
-async function openServer(
-  { url, password }: NonNullable<Begin['server']>,
-  directory: string,
-): Promise<Queue> {
-  if (password !== null) process.env.GPU_OWNER_QUEUE_PASSWORD = password;
-  const queue = await openQueue(url, directory, { create: false, takesPart: true });
-  if (queue === null)
-    throw new GPUOwnerError(
-      'ERR_QUEUE',
-      'the task list on the server has another name here. Use the same login name, or ?share=yes',
-    );
-  return queue;
 }
 
 function endOf({ why, message, error }: WorkerEnd) {
@@ -111,26 +87,5 @@ async function tellingLines(
     return await pool.run();
   } finally {
     clearInterval(timer);
-  }
-}
-
-/** Processes that an earlier connection of this user's has left with workers in the same project: they give way to these. */
-function workersBefore(name: string, directory: string): number[] {
-  return readdirSync('/proc').flatMap((entry) => {
-    const pid = Number(entry);
-    if (!Number.isInteger(pid) || pid === process.pid) return [];
-    // The process may be another user's, or have ended.
-    return ifPossible(() => {
-      const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-      const isSame = words.includes(`--over-ssh=${name}`) && words.includes('worker');
-      return isSame && readlinkSync(`/proc/${pid}/cwd`) === directory ? [pid] : [];
-    }, []);
-  });
-}
-
-/** The first signal drains workers, the second stops them. */
-function signalAll(pids: readonly number[]): void {
-  for (const pid of pids) {
-    ifPossible(() => process.kill(pid, 'SIGTERM'), false); // the process may have ended
   }
 }

@@ -2,7 +2,6 @@ import { errorMessage } from '../../errors.ts';
 import { closest, listWords, showValue, warn } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
-import { describeForeign } from './foreign.ts';
 import {
   type Axis,
   checkParameterName,
@@ -42,20 +41,6 @@ type Fail = (line: number, text: string) => Error;
  * @throws ERR_CONFIGURATION, with file, line and key
  */
 export function parseSweepFile(
-  text: string,
-  path: string,
-  override: CommandTemplate | null,
-  shell: boolean,
-): (PhaseSource | SpaceSweep)[] {
-  try {
-    return parsePhases(text, path, override, shell);
-  } catch (error) {
-    const foreign = describeForeign(text);
-    throw foreign === null ? error : mistake({ file: path, line: 1 }, foreign);
-  }
-}
-
-function parsePhases(
   text: string,
   path: string,
   override: CommandTemplate | null,

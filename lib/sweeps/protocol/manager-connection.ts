@@ -10,19 +10,16 @@ export interface Begin {
   silence: number;
   /** How long their commands may take to end then, in ms. */
   grace: number;
-  /** The task list, where all machines use one on a server; null: the manager is asked for tasks. */
-  server: { url: string; password: string | null } | null;
   /** Variables for commands, beside those of the login. */
   environment: Readonly<Record<string, string>>;
 }
 
-const { amount, jsonOf, nullable, record, text } = schema;
+const { amount, jsonOf, record, text } = schema;
 const FIRST_LINE = jsonOf(
   record({
     begin: record({
       silence: amount(),
       grace: amount(),
-      server: nullable(record({ url: text, password: nullable(text) })),
       environment: (value, path) => {
         const variables = schema.object(value, path);
         return Object.fromEntries(Object.entries(variables).map(([key, each]) => [key, text(each, key)]));

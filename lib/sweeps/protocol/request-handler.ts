@@ -38,10 +38,9 @@ export class RequestHandler {
   readonly #expected = new Set<string>();
   /** Attempts that were given out here, and whose end hasn't been reported, by token. */
   readonly #given = new Set<string>();
-  /** How many tasks workers have completed without a result, by host and worker. */
-  readonly #withoutResult = new Map<string, number>();
+  /** Hosts and workers that have completed a task without a result. */
+  readonly #withoutResult = new Set<string>();
   readonly #closed = new AbortController();
-  #toldPause: string | null = null;
 
   constructor(options: RequestHandlerOptions) {
     this.#options = options;
@@ -116,12 +115,10 @@ export class RequestHandler {
     while (attempt === null && (await awaitTrial?.())) attempt = await queue.take(asker, { lifetime });
     if (attempt === null) {
       this.#expected.delete(worker);
-      await this.#tellOfPause(worker);
       return NO_TASK;
     }
     const { task, token } = attempt;
     this.#expected.add(worker);
-    this.#toldPause = null;
     const info: AttemptInfo = {
       token,
       taskId: task.id,
@@ -170,18 +167,6 @@ export class RequestHandler {
     }
   }
 
-  /** Tells a person once for each pause that workers get no tasks and may end. */
-  async #tellOfPause(worker: string): Promise<void> {
-    const pause = await this.#options.queue.paused();
-    const key = pause === null ? null : String(pause.since);
-    if (key !== null && key !== this.#toldPause) {
-      this.#options.tell(
-        `${worker} asked for a task and got none, since the experiment is paused; workers may end now`,
-      );
-    }
-    this.#toldPause = key;
-  }
-
   async #submit({ task, worker, result }: Request & { type: 'submit_result' }): Promise<RequestAnswer> {
     const { queue } = this.#options;
     const attempts = await this.#attemptsOf(task, worker);
@@ -222,13 +207,10 @@ export class RequestHandler {
     if (attempt === undefined || !lacksResult(attempt)) return;
     const { name: worker, host } = attempt.worker;
     const key = `${host} ${worker}`;
-    const count = (this.#withoutResult.get(key) ?? 0) + 1;
-    this.#withoutResult.set(key, count);
-    // The first, the tenth, the hundredth.
-    if (!/^10*$/.test(String(count))) return;
-    const times = count === 1 ? '' : `, the ${count}th of its tasks`;
+    if (this.#withoutResult.has(key)) return;
+    this.#withoutResult.add(key);
     this.#options.tell(
-      `warning: ${worker} on ${host} completed ${attempt.taskName} without a result${times}: it sent no submit_result to this manager, and the task's table has no row with all its parameters`,
+      `warning: ${worker} on ${host} completed ${attempt.taskName} without a result: it sent no submit_result to this manager, and the task's table has no row with all its parameters`,
     );
   }
 

@@ -58,9 +58,8 @@ export class WorkerSession {
 
   constructor(options: WorkerSessionOptions) {
     this.#options = options;
-    const { server } = options.begin;
     this.#send({ begin: { ...options.begin } });
-    if (server === null) void this.#tellChanges();
+    void this.#tellChanges();
   }
 
   drain(): void {

@@ -93,19 +93,6 @@ export function isOnServer(url: string): boolean {
   return engineOf(url)?.isOnServer ?? false;
 }
 
-/** A queue on a server, as other machines open it: they have another directory, and no password. @throws ERR_INVALID_ARGUMENT */
-export async function serverForOthers(
-  url: string,
-  project: string,
-): Promise<{ url: string; password: string | null }> {
-  const { parseAddress } = await import('./bullmq/index.ts');
-  const { url: known, connection } = parseAddress(url, project);
-  const named = new URL(url);
-  const name = new URL(known).searchParams.get('project') as string;
-  named.searchParams.set('project', name);
-  return { url: named.href, password: connection.password ?? null };
-}
-
 /**
  * Removes user and password from a URL, for people, also if they have a '/' or '?' that isn't encoded. Behind the host, only the parameter
  * `ca` may have an '@'.

@@ -23,7 +23,7 @@ let failed: string[];
 let heard: unknown[];
 const asked: string[] = [];
 
-const begin = { silence: 1_000, grace: 100, server: null, environment: {} };
+const begin = { silence: 1_000, grace: 100, environment: {} };
 
 beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'gpu-owner-session-'));

@@ -13,8 +13,6 @@ import { queryMethods } from './queries.ts';
 import { settingMethods } from './settings.ts';
 import { JobStore } from './store.ts';
 
-export { parseAddress };
-
 /**
  * Opens the queue of a project on Redis: see `parseAddress` for URLs.
  * @returns null: there is none, and it isn't to be made
