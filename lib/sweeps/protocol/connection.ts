@@ -14,9 +14,6 @@ export interface ConnectionOptions {
   maxBytes: number;
   /** How long a request may take to arrive, in ms, and again how long the client may take to receive the answer. */
   timeoutMs: number;
-  /** @returns whether there is room for these bytes of requests, of all connections together */
-  reserve: (bytes: number) => boolean;
-  release: (bytes: number) => void;
   /** Never rejects. */
   answer: (request: Buffer) => Promise<RequestAnswer>;
 }
@@ -71,10 +68,6 @@ export class ClientConnection {
       this.refuse(`a request has at most ${this.#options.maxBytes} bytes`);
       return;
     }
-    if (!this.#options.reserve(piece.length)) {
-      this.refuse('the manager has too many large requests at once; try again');
-      return;
-    }
     this.#pieces.push(piece);
     this.#size += piece.length;
     let end: number | null;
@@ -111,8 +104,6 @@ export class ClientConnection {
   }
 
   #forget(): void {
-    this.#options.release(this.#size);
-    this.#size = 0;
     this.#pieces = [];
   }
 }

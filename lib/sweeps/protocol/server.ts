@@ -23,16 +23,13 @@ export interface Limits {
   connections: number;
   /** The size of a request. */
   bytes: number;
-  /** The size of all requests that are being received. */
-  bytesInAll: number;
   /** How long a request may take to arrive, in ms. */
   timeoutMs: number;
 }
 
 const LIMITS: Limits = {
-  connections: 1_000,
+  connections: 250,
   bytes: 1024 ** 2,
-  bytesInAll: 64 * 1024 ** 2,
   timeoutMs: 10_000,
 };
 
@@ -47,7 +44,6 @@ export class ProtocolServer {
   readonly #limits: Limits;
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
-  #bytes = 0;
 
   constructor(options: ServerOptions) {
     this.#options = options;
@@ -96,14 +92,6 @@ export class ProtocolServer {
     const connection = new ClientConnection(socket, {
       maxBytes: this.#limits.bytes,
       timeoutMs: this.#limits.timeoutMs,
-      reserve: (bytes) => {
-        if (this.#bytes + bytes > this.#limits.bytesInAll) return false;
-        this.#bytes += bytes;
-        return true;
-      },
-      release: (bytes) => {
-        this.#bytes -= bytes;
-      },
       answer: (bytes) => this.#answer(bytes, from, refusal, socket),
     });
     if (refusal !== null && !authentication.hasToken) {

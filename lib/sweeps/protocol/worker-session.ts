@@ -12,9 +12,6 @@ const CHANGED_MS = 5_000;
 
 /** Tasks that one host may have at a time: each takes a descriptor of this process. */
 const MAX_TASKS = 256;
-/** Upper bound on a host's messages per period: more would leave no time for other hosts. */
-const MAX_MESSAGES = 20_000;
-const WINDOW_MS = 10_000;
 
 export interface WorkerSessionOptions {
   queue: Queue;
@@ -53,7 +50,6 @@ export class WorkerSession {
   /** Tasks that are being fetched for the workers. */
   #fetched = 0;
   #heard = now();
-  #window = { since: now(), messages: 0 };
   #prolonged = Number.NEGATIVE_INFINITY;
 
   constructor(options: WorkerSessionOptions) {
@@ -72,8 +68,6 @@ export class WorkerSession {
 
   /** Takes a line of the host. @throws Error for one that makes no sense */
   receive(line: string): void {
-    if (now() - this.#window.since > WINDOW_MS) this.#window = { since: now(), messages: 0 };
-    if (++this.#window.messages > MAX_MESSAGES) throw new Error('it asks too often');
     const message = parseValue(line);
     const source = object(message, 'message');
     if (source.call === undefined) {
