@@ -1,6 +1,5 @@
 import type { Sweep } from '../files/index.ts';
 import { areDifferent, batchesOf, commandText, NO_COMMAND_TEXT, type Queue } from '../queue/index.ts';
-import { findCompletedTasks } from '../tables/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 
 /** How many known tasks have another command than the sweep gives them; 0: one of them runs, or is completed. */
@@ -18,27 +17,22 @@ export async function countReplaceable(sweep: Sweep, queue: Queue): Promise<numb
 }
 
 /**
- * Refuses a sweep without a command before any task is added, unless every task that is left has one from an earlier start.
+ * Refuses a sweep without a command before any task is added, unless its tasks have one from an earlier start.
  * @throws the sweep's error about its missing command
  */
-export async function refuseCommandless(sweep: Sweep, queue: Queue, project: string): Promise<void> {
+export async function refuseCommandless(sweep: Sweep, queue: Queue): Promise<void> {
   const { commandless } = sweep;
   if (commandless === null) return;
-  let recorded: ReadonlyMap<string, string> | null = null;
   for (const ids of batchesOf(commandlessIds(sweep))) {
-    for (const [at, row] of (await queue.lookUp(ids)).entries()) {
-      if (row !== null) {
-        if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
-        continue;
-      }
-      recorded ??= await findCompletedTasks(sweep, project, queue);
-      if (!recorded.has(ids[at] as string)) throw commandless;
+    for (const row of await queue.lookUp(ids)) {
+      if (row === null || (['pending', 'active'].includes(row.state) && isNone(row.task.command)))
+        throw commandless;
     }
   }
 }
 
 function* commandlessIds(sweep: Sweep): Generator<string> {
-  for (const { parameters, command } of sweep.tasks()) if (isNone(command)) yield taskId(parameters);
+  for (const { parameters, command } of sweep.samples()) if (isNone(command)) yield taskId(parameters);
 }
 
 function isNone(command: TaskCommand): boolean {

@@ -133,9 +133,8 @@ export class Manager {
   async enqueue(asked: Sweep, options: Adding & { requireCommands: boolean }): Promise<void> {
     const { queue, project } = this.#options;
     const sweep = await asKnown(asked, queue, project.directory);
-    const sampled = { ...sweep, tasks: () => sweep.samples() };
-    if (options.requireCommands) await refuseCommandless(sampled, queue, project.directory);
-    await refuseUnusable(sampled, queue, project.directory);
+    if (options.requireCommands) await refuseCommandless(sweep, queue);
+    refuseUnusable(sweep.samples(), project.directory);
     if (sweep.search !== null && !isKnownAhead(sweep.search))
       return this.#beginSearch(sweep, sweep.search, options);
     const enqueued = await this.#add(sweep, options).catch((error) => {

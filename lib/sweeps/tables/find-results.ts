@@ -3,50 +3,39 @@ import { resolve } from 'node:path';
 import { warn } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
 import type { Queue } from '../queue/index.ts';
-import { outputDirectoriesOf, taskId, type Values } from '../task/index.ts';
+import { outputDirectoriesOf, taskId } from '../task/index.ts';
 import { decode, parseRows } from './csv.ts';
 import { KnownTasks, type TaskSource } from './known-tasks.ts';
 import { headerOf, type Table } from './table.ts';
 import { commonTablePath, FileBusyError, FileChangedError, readTable, tablePath } from './table-file.ts';
 import { whyNothingCanBeWritten } from './table-writer.ts';
 
-/** A task that may have a row already. */
-interface TaskToMatch {
-  /** The task's id, or a function that computes it: it isn't needed where there is no table. */
-  id: string | (() => string);
-  parameters: Values;
-  outputDirectory: string;
-  phase: string;
-}
-
-/** The part of a queue that says which tasks rows may belong to. */
-type KnownQueue = Pick<Queue, 'tasks' | 'completions'>;
+/** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */
+const MAX_TASKS = 1_000_000;
 
 /**
- * Which tasks are completed by rows of tables, as a queue finds out when it starts with them: by the same tables, tasks and rules.
- * Changes nothing.
+ * The ids of a sweep's tasks that have their rows in tables of results, as a queue finds out when it starts with them: by the same tables,
+ * tasks and rules. Changes nothing: a table that can't be read is told of and passed over.
  * @param project the directory that relative output directories are in
- * @param tell gets what is wrong with tables, for people
  * @param queue has the tasks that are known already: rows may be theirs
- * @returns by the ids of tasks, in which table their row is
  */
-export async function findResults(
+export async function findCompletedTasks(
+  sweep: Pick<Sweep, 'size' | 'tasks'>,
   project: string,
-  sought: Iterable<TaskToMatch>,
-  tell: (message: string) => void,
-  queue: KnownQueue | null = null,
-): Promise<Map<string, string>> {
-  const found = new Map<string, string>();
+  queue: Pick<Queue, 'tasks' | 'completions'> | null,
+  tell: (message: string) => void = warn,
+): Promise<ReadonlySet<string>> {
+  const found = new Set<string>();
   const isThere = existingTables(project);
   const hasCommon = commonTablePath(resolve(project)) !== null;
   const isNeeded = (outputDirectory: string) => hasCommon || isThere(outputDirectory);
-  if (![...new Set(outputDirectoriesOf(sought))].some(isNeeded)) return found;
-  let shown = '';
+  if (sweep.size > MAX_TASKS || ![...new Set(outputDirectoriesOf(sweep.tasks()))].some(isNeeded))
+    return found;
   const source: TaskSource = {
     tasks: () => queue?.tasks() ?? (async function* () {})(),
     completions: async (after, limit) => queue?.completions(after, limit) ?? [],
     importResults: async (rows) => {
-      for (const { id } of rows) if (!found.has(id)) found.set(id, shown);
+      for (const { id } of rows) found.add(id);
       return rows.map(() => true);
     },
     lookUp: async () => [], // nothing is written
@@ -58,17 +47,14 @@ export async function findResults(
     const number = tasks.add({ ...task, destinations });
     if (state === 'completed') tasks.complete(number, sequence as number);
   }
-  for (const { id: given, parameters, outputDirectory, phase } of sought) {
+  for (const { parameters, outputDirectory, phase, command } of sweep.tasks()) {
     if (!isNeeded(outputDirectory)) continue;
-    const id = typeof given === 'string' ? given : given();
+    const id = taskId(parameters);
     const destinations = [{ phase, outputDirectory }];
-    tasks.add({ id, name: id.slice(0, 14), parameters, command: { words: [] }, destinations }, false);
+    tasks.add({ id, name: id.slice(0, 14), parameters, command, destinations }, false);
   }
-  // The one in the project's directory comes last: it says less.
-  for (const table of [...tasks.tables.values(), ...(tasks.common === null ? [] : [tasks.common])]) {
-    shown = table.shown;
-    await readTableQuietly(table, table === tasks.common, tell);
-  }
+  for (const table of tasks.tables.values()) await readTableQuietly(table, false, tell);
+  if (tasks.common !== null) await readTableQuietly(tasks.common, true, tell);
   return found;
 }
 
@@ -121,27 +107,5 @@ export async function columnsOfTable(
     return header === undefined ? [] : headerOf(header);
   } catch {
     return null; // the reader of the rows says why
-  }
-}
-
-/** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */
-const MAX_TASKS = 1_000_000;
-
-/**
- * Which tasks of a sweep have their rows in tables of results: their ids, and the tables. Only for those who look: nothing is
- * repaired, and a table that can't be read is warned about and passed over.
- */
-export async function findCompletedTasks(
-  sweep: Sweep,
-  project: string,
-  queue: KnownQueue | null,
-): Promise<ReadonlyMap<string, string>> {
-  if (sweep.size > MAX_TASKS) return new Map();
-  return findResults(project, { [Symbol.iterator]: () => tasksIn(sweep) }, warn, queue);
-}
-
-function* tasksIn(sweep: Sweep): Generator<TaskToMatch> {
-  for (const { parameters, outputDirectory, phase } of sweep.tasks()) {
-    yield { id: () => taskId(parameters), parameters, outputDirectory, phase };
   }
 }

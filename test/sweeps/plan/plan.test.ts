@@ -113,7 +113,7 @@ describe('a task that would run', () => {
     );
     const sweep = await sweepOf(text);
     const recorded = await findCompletedTasks(sweep, project, null);
-    expect(Array.from(recorded.values())).toEqual(Array(2).fill('results_p/final_results.csv'));
+    expect(recorded.size).toBe(2);
     const { counts } = await planSweep(sweep, { queue: null, recorded });
     expect(counts).toMatchObject({ completed: 2, new: 2, repeated: 1 });
     await queue.enqueue(sweep.tasks());

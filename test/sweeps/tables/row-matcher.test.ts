@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { normalizeCell, valueOfCell } from '../../../lib/sweeps/tables/cell-value.ts';
 import { exportResults } from '../../../lib/sweeps/tables/export.ts';
-import { findResults } from '../../../lib/sweeps/tables/find-results.ts';
+import { findCompletedTasks } from '../../../lib/sweeps/tables/find-results.ts';
 import { RowMatcher } from '../../../lib/sweeps/tables/row-matcher.ts';
 import { TaskIndex } from '../../../lib/sweeps/tables/task-index.ts';
 import { Literal, stringifyValue, taskId } from '../../../lib/sweeps/task/index.ts';
@@ -148,28 +148,18 @@ test('plans find results without a queue', async () => {
   const project = mkdtempSync(join(tmpdir(), 'find-'));
   mkdirSync(join(project, 'a'));
   writeFileSync(join(project, 'a', 'final_results.csv'), 'seed,loss\n1,2\n5,2\n3,4');
-  const sought = [1, 2, 3].map((seed) => ({
-    parameters: { seed },
-    id: taskId({ seed }),
-    outputDirectory: 'a',
-    phase: 'exp1',
+  const command = { words: ['true'] };
+  const specs = [1, 2, 3].map((seed) => ({
+    ...{ parameters: { seed }, outputDirectory: 'a', phase: 'exp1', command },
   }));
   const told: string[] = [];
-  const found = await findResults(
-    project,
-    [...sought, { ...(sought[1] as (typeof sought)[0]), outputDirectory: 'b' }],
-    (message) => told.push(message),
-  );
-  expect([...found]).toEqual([0, 2].map((at) => [sought[at]?.id, 'a/final_results.csv']));
+  const sweep = { size: 3, tasks: () => specs };
+  const found = await findCompletedTasks(sweep, project, null, (message) => told.push(message));
+  expect([...found]).toEqual([1, 3].map((seed) => taskId({ seed })));
   expect(told).toEqual([expect.stringContaining('a/final_results.csv:3: ')]);
   // The table of a later version of the original, for all directories.
   writeFileSync(join(project, 'final_results.csv'), 'phase,seed,loss\nexp1,2,3\nexp1,1,3\n');
-  const all = await findResults(project, sought, () => {});
-  expect([1, 2, 3].map((seed) => all.get(taskId({ seed })))).toEqual([
-    'a/final_results.csv',
-    'final_results.csv',
-    'a/final_results.csv',
-  ]);
+  expect((await findCompletedTasks(sweep, project, null, () => {})).size).toBe(3);
   rmSync(project, { recursive: true });
 });
 
