@@ -8,9 +8,7 @@ const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
-  await withQueue(locationOf(parsed.values), (queue) => exportResults(queue, (text) => write(1, text)), {
-    mayBeReadOnly: true,
-  });
+  await withQueue(locationOf(parsed.values), (queue) => exportResults(queue, (text) => write(1, text)));
 }
 
 export const COMMAND: Command = {

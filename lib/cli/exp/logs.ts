@@ -15,23 +15,19 @@ async function logs({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
   if (name === undefined || positionals.length > 1) {
     throw usage('which task? gpu-owner exp logs NAME');
   }
-  await withQueue(
-    locationOf(values),
-    async (queue) => {
-      const id = await resolveTask(queue, name);
-      const { directory, url } = locationOf(values);
-      const output = {
-        // Workers of a task list on a server tell the names that their machines have.
-        asksHosts: url === null || !isOnServer(url),
-        line: print,
-        note: say,
-        bytes: (bytes: Uint8Array) => write(1, bytes),
-      };
-      const logs = new TaskLogs(queue, id, directory, output);
-      await logs.print(values.follow === true);
-    },
-    { mayBeReadOnly: true },
-  );
+  await withQueue(locationOf(values), async (queue) => {
+    const id = await resolveTask(queue, name);
+    const { directory, url } = locationOf(values);
+    const output = {
+      // Workers of a task list on a server tell the names that their machines have.
+      asksHosts: url === null || !isOnServer(url),
+      line: print,
+      note: say,
+      bytes: (bytes: Uint8Array) => write(1, bytes),
+    };
+    const logs = new TaskLogs(queue, id, directory, output);
+    await logs.print(values.follow === true);
+  });
 }
 
 export const COMMAND: Command = {

@@ -39,24 +39,20 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const interval = watchInterval(values);
   const best = values.best === undefined ? 1 : Number(/^\d{1,6}$/.exec(values.best)?.[0] ?? 0);
   if (best < 1) throw usage(`--best: ${showValue(values.best)} is not a number of trials; use 1, 2, …`);
-  await withQueue(
-    locationOf(values),
-    async (queue) => {
-      for (;;) {
-        const now = await readStatus(queue, best);
-        if (values.json) {
-          const json = experimentJSON(locationOf(values).directory, queue.url, now);
-          print(JSON.stringify(json, null, interval === null ? 2 : 0));
-        } else {
-          const page = statusPage(now, { width: pageWidth(), now: Date.now(), options: sameQueue(values) });
-          print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
-        }
-        if (interval === null) return;
-        await untilNext(interval);
+  await withQueue(locationOf(values), async (queue) => {
+    for (;;) {
+      const now = await readStatus(queue, best);
+      if (values.json) {
+        const json = experimentJSON(locationOf(values).directory, queue.url, now);
+        print(JSON.stringify(json, null, interval === null ? 2 : 0));
+      } else {
+        const page = statusPage(now, { width: pageWidth(), now: Date.now(), options: sameQueue(values) });
+        print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
       }
-    },
-    { mayBeReadOnly: true },
-  );
+      if (interval === null) return;
+      await untilNext(interval);
+    }
+  });
 }
 
 interface PageOptions {

@@ -79,15 +79,13 @@ export function leaveToOwner(): void {
 
 /**
  * Opens the queue of an experiment that exists, and closes it when `use` has ended.
- * @param options mayBeReadOnly: a queue that refuses changes will do; takesPart: tasks are run
  * @throws ERR_QUEUE if there is no experiment
  */
 export async function withQueue(
   { directory, url }: ExperimentLocation,
   use: (queue: Queue) => Promise<void>,
-  { mayBeReadOnly = false, takesPart = false } = {},
 ): Promise<void> {
-  const queue = await openQueue(url, directory, { create: false, mayBeReadOnly, takesPart });
+  const queue = await openQueue(url, directory, { create: false });
   if (queue === null) throw noExperiment({ directory, url });
   try {
     await use(queue);

@@ -107,16 +107,22 @@ function describeAttempt(attempt: AttemptInfo, self: string): string {
   }
 }
 
+function isTaken({ outcome }: AttemptInfo): boolean {
+  return outcome === 'lost' || outcome === 'cancelled';
+}
+
 /** The first line of an error. The others are details: the end of the log. */
 export function firstLine(text: string): string {
   return text.split('\n')[0] as string;
 }
 
-/** Logs the attempts of other processes' workers, as the queue has them. Workers that this process knows report themselves. */
+/** Logs the attempts of other processes' workers, as the queue has them. Workers of this process, and those that it serves, tell themselves. */
 export class AttemptEvents {
   readonly #queue: Queue;
   readonly #host: string;
-  readonly #isOwn: (worker: WorkerInfo) => boolean;
+  readonly #pid: number;
+  /** Whether workers over TCP ask this process. */
+  readonly #serves: boolean;
   readonly #report: (text: string) => void;
   /** Living attempts that were logged. */
   readonly #living = new Map<string, AttemptInfo>();
@@ -130,8 +136,8 @@ export class AttemptEvents {
   ) {
     this.#queue = queue;
     this.#host = host;
-    this.#isOwn = (worker) =>
-      (worker.pid === pid && worker.host === host) || (serves && worker.pid === NO_PID);
+    this.#pid = pid;
+    this.#serves = serves;
     this.#report = report;
   }
 
@@ -144,8 +150,20 @@ export class AttemptEvents {
     }
   }
 
-  /** Logs that an attempt began, or how it ended. */
-  log(attempt: AttemptInfo): void {
+  #isOwn({ pid, host }: WorkerInfo): boolean {
+    return pid === this.#pid && host === this.#host;
+  }
+
+  #isServed({ pid }: WorkerInfo): boolean {
+    return this.#serves && pid === NO_PID;
+  }
+
+  /** Logs an attempt of a worker that this process serves. The queue tells of those that were taken from such a worker. */
+  add(attempt: AttemptInfo): void {
+    if (!isTaken(attempt)) this.#log(attempt);
+  }
+
+  #log(attempt: AttemptInfo): void {
     this.#report(describeAttempt(attempt, this.#host));
   }
 
@@ -156,7 +174,7 @@ export class AttemptEvents {
     for (const attempt of living) {
       if (this.#isOwn(attempt.worker) || this.#living.has(attempt.token)) continue;
       this.#living.set(attempt.token, attempt);
-      this.log({ ...attempt, outcome: null });
+      if (!this.#isServed(attempt.worker)) this.#log({ ...attempt, outcome: null });
     }
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
@@ -165,7 +183,7 @@ export class AttemptEvents {
       if (ended?.outcome === null) continue;
       this.#living.delete(token);
       if (ended?.outcome) {
-        this.log(ended);
+        if (!this.#isServed(ended.worker) || isTaken(ended)) this.#log(ended);
         if (ended.outcome === 'completed') this.#completed.add(taskId);
       }
     }
@@ -185,9 +203,9 @@ export class AttemptEvents {
         if (this.#completed.delete(task.id) || source === 'table') continue;
         const attempts = await this.#queue.attempts({ taskId: task.id });
         const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-        if (last === undefined || this.#isOwn(last.worker)) continue;
+        if (last === undefined || this.#isOwn(last.worker) || this.#isServed(last.worker)) continue;
         this.#living.delete(last.token);
-        this.log(last);
+        this.#log(last);
       }
     }
   }

@@ -457,7 +457,7 @@ export class Manager {
 
   /** Logs that an attempt of a worker that asks this process for tasks has begun, or ended. */
   logAttempt(attempt: AttemptInfo): void {
-    this.#attemptEvents.log(attempt);
+    this.#attemptEvents.add(attempt);
   }
 
   /** Logs a message, and tells people. */

@@ -80,7 +80,7 @@ export async function planExperiment(
   onTask?: (task: PlannedTask) => void,
 ): Promise<Plan> {
   const asked = await openSweep({ ...source, withoutCommand: true });
-  const queue = await openQueue(url, directory, { create: false, mayBeReadOnly: true });
+  const queue = await openQueue(url, directory, { create: false });
   try {
     const sweep = await asKnown(asked, queue, directory);
     const recorded = await findCompletedTasks(sweep, directory, queue);

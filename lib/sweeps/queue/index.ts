@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../../errors.ts';
 import { listWords, showValue } from '../../platform/index.ts';
 import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
-import { findSQLiteQueue, openSQLiteQueue } from './sqlite/index.ts';
+import { openSQLiteQueue } from './sqlite/index.ts';
 
 export { ChangeNotifier } from './change-notifier.ts';
 export { CommandConflictError } from './enqueue.ts';
@@ -46,7 +46,6 @@ export {
 
 interface Opening {
   create: boolean;
-  mayBeReadOnly: boolean;
   takesPart: boolean;
 }
 
@@ -67,7 +66,7 @@ const ENGINES: readonly Engine[] = [
     scheme: /^sqlite:/,
     examples: ['sqlite:PATH'],
     isOnServer: false,
-    open: async (url, project, opening) => openFile(pathOf(url, project), opening),
+    open: async (url, project, opening) => openSQLiteQueue(pathOf(url, project), opening.create),
   },
   {
     scheme: /^(?:rediss?|redis\+unix):/i,
@@ -106,8 +105,7 @@ export function withoutPassword(url: string): string {
  * @param url `sqlite:PATH`, from the project directory on if it is relative; `redis://HOST`, `rediss://HOST` and
  *   `redis+unix:///PATH` (see bullmq/address.ts); null: the project's own
  * @param project its directory
- * @param options create: false makes nothing, and answers null where there is no queue yet. mayBeReadOnly: a user who may only read a
- *   SQLite queue gets one that refuses changes. takesPart: the caller adds or runs tasks, so a queue of another project is refused
+ * @param options create: false makes nothing, and answers null where there is no queue yet. takesPart: the caller adds or runs tasks, so a queue of another project is refused
  * @throws ERR_QUEUE if it can't be used, ERR_INVALID_ARGUMENT for other URLs
  */
 export function openQueue(url: string | null, project: string, options?: { create?: true }): Promise<Queue>;
@@ -119,23 +117,16 @@ export function openQueue(
 export async function openQueue(
   url: string | null,
   project: string,
-  { create = true, mayBeReadOnly = false, takesPart = false }: Partial<Opening> = {},
+  { create = true, takesPart = false }: Partial<Opening> = {},
 ): Promise<Queue | null> {
-  const opening = { create, mayBeReadOnly, takesPart };
+  const opening = { create, takesPart };
   if (url !== null) {
     const engine = engineOf(url);
     if (engine === undefined) throw noQueue(url);
     return engine.open(url, project, opening);
   }
   const found = create ? openProject(project) : findProject(project);
-  return found === null ? null : openFile(resolve(found.state, 'queue.db'), opening);
-}
-
-function openFile(
-  path: string,
-  { create, mayBeReadOnly }: Omit<Opening, 'takesPart'>,
-): Promise<Queue | null> {
-  return create ? openSQLiteQueue(path) : findSQLiteQueue(path, mayBeReadOnly);
+  return found === null ? null : openSQLiteQueue(resolve(found.state, 'queue.db'), create);
 }
 
 function pathOf(url: string, project: string): string {

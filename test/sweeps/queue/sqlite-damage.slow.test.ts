@@ -11,7 +11,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { findSQLiteQueue, openSQLiteQueue } from '../../../lib/sweeps/queue/sqlite/index.ts';
+import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import { Random } from '../../support/random.ts';
 import { all, takeFrom, worker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
@@ -34,7 +34,7 @@ let path: string;
 beforeAll(async () => {
   directory = mkdtempSync(join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'gpu-owner-damage-')); // no disk is waited for;
   sound = join(directory, 'sound.db');
-  const queue = await openSQLiteQueue(sound);
+  const queue = await openQueue(`sqlite:${sound}`, '/');
   await queue.enqueue(plainTasks(40));
   for (let n = 0; n < 12; n++) {
     const { token } = await takeFrom(queue);
@@ -80,9 +80,12 @@ function edit(sql: string): void {
 }
 
 async function expectNothingWrong(what: string): Promise<void> {
-  expect(await misuse(() => openSQLiteQueue(path)), what).toEqual([]);
+  expect(await misuse(() => openQueue(`sqlite:${path}`, '/')), what).toEqual([]);
   if (existsSync(path))
-    expect(await misuse(() => findSQLiteQueue(path, true)), `${what}, looked at`).toEqual([]);
+    expect(
+      await misuse(() => openQueue(`sqlite:${path}`, '/', { create: false })),
+      `${what}, looked at`,
+    ).toEqual([]);
   rmSync(join(path, '..'), { recursive: true });
 }
 
@@ -185,7 +188,7 @@ test('nothing goes wrong if the index has a task that is not pending', async () 
     CREATE INDEX task_pending ON task (starts, number);
     UPDATE sqlite_schema SET sql = sql || ' WHERE state = ''pending''' WHERE name = 'task_pending';
     PRAGMA schema_version = 999`);
-  const queue = await openSQLiteQueue(path);
+  const queue = await openQueue(`sqlite:${path}`, '/');
   try {
     const ended = (await all(queue.tasks({ state: 'completed' }))).map(({ task }) => task.name);
     const given: string[] = [];

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parse } from 'csv-parse/sync';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
-import { openSQLiteQueue } from '../../../lib/sweeps/queue/sqlite/index.ts';
 import { ResultTables } from '../../../lib/sweeps/tables/result-tables.ts';
 import type { TaskSpec, Values } from '../../../lib/sweeps/task/index.ts';
 import { bundle } from '../../support/bundle.ts';
@@ -82,7 +82,7 @@ function names(rows: readonly Record<string, string>[]): string[] {
 
 test('killed again and again, whoever writes the tables leaves one row per task', async () => {
   const database = join(project, 'queue.db');
-  const queue = await openSQLiteQueue(database);
+  const queue = await openQueue(`sqlite:${database}`, '/');
   const count = LONG ? 8_000 : 300;
   await queue.enqueue(specs(count));
   const program = bundle(new URL('./fixtures/writer.ts', import.meta.url).pathname);

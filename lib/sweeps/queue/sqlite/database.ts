@@ -4,17 +4,7 @@ import type * as SQLite from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
 import { now, shellWords, sleep } from '../../../platform/index.ts';
 import { unusable } from '../queue.ts';
-import {
-  explain,
-  findFile,
-  isBusy,
-  isUnused,
-  makeFile,
-  narrowFiles,
-  notReadable,
-  removed,
-  whyReadOnly,
-} from './files.ts';
+import { explain, findFile, isBusy, makeFile, narrowFiles, removed } from './files.ts';
 import { makeSchema } from './schema.ts';
 
 /** How long SQLite itself waits for another writer. The process does nothing else meanwhile. */
@@ -44,7 +34,6 @@ type Bindings = Record<string, Cell>;
 export class Database {
   /** The file, links resolved. */
   readonly path: string;
-  readonly readOnly: boolean;
 
   readonly #connection: SQLite.DatabaseSyncInstance;
   #isOpen = true;
@@ -55,38 +44,33 @@ export class Database {
   /** Writes that wait for the next transaction. Each may run twice. */
   readonly #along = new Set<() => void>();
 
-  private constructor(path: string, connection: SQLite.DatabaseSyncInstance, readOnly: boolean) {
+  private constructor(path: string, connection: SQLite.DatabaseSyncInstance) {
     this.path = path;
-    this.readOnly = readOnly;
     this.#connection = connection;
   }
 
   /**
    * @param create whether to make it where there is none
-   * @param mayBeReadOnly whether a user who may only read gets it too, without writing
    * @returns null: there is none
    * @throws ERR_QUEUE
    */
-  static async open(file: string, create: boolean, mayBeReadOnly: boolean): Promise<Database | null> {
+  static async open(file: string, create: boolean): Promise<Database | null> {
     const path = create ? makeFile(file) : findFile(file);
     if (path === null) return null;
     narrowFiles(path);
-    const obstacle = mayBeReadOnly ? whyReadOnly(path) : null;
-    const readOnly = obstacle !== null;
     const { DatabaseSync } = loadSQLite();
-    const connection = await retryWhileBusy(path, () => new DatabaseSync(path, { readOnly }));
-    const database = new Database(path, connection, readOnly);
+    const connection = await retryWhileBusy(path, () => new DatabaseSync(path));
+    const database = new Database(path, connection);
     try {
       await retryWhileBusy(path, () => {
         connection.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
-        if (!readOnly) connection.exec(SETTINGS);
+        connection.exec(SETTINGS);
         makeSchema(connection, path);
         connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
       });
     } catch (error) {
       connection.close();
-      // The database's log can't be made by those who may not write.
-      throw obstacle !== null && isUnused(path) ? notReadable(path, obstacle, error) : error;
+      throw error;
     }
     database.#inode = inodeOf(path);
     return database;
@@ -161,7 +145,7 @@ export class Database {
     try {
       // Moves the log into the file unless another process uses it. The connection itself ends only when its statements are
       // collected as garbage.
-      if (!this.readOnly) this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
+      this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
     } catch {
       // Nothing is lost: the log stays beside the file.
     }

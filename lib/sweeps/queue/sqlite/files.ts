@@ -1,6 +1,6 @@
-import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
+import { closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { asError, errorCode, errorMessage, type GPUOwnerError } from '../../../errors.ts';
+import { asError, errorCode, errorMessage } from '../../../errors.ts';
 import { networkFileSystem, sanitize, systemError, userName } from '../../../platform/index.ts';
 import { isShared, restrictMode, setSharedOwner } from '../../project/index.ts';
 import { QueueRemovedError, unusable } from '../queue.ts';
@@ -67,41 +67,21 @@ export function makeFile(path: string): string {
   }
 }
 
-/** Why this user may not write to a database: because of its file system or its permissions. null: they may, or the reason is another. */
-export function whyReadOnly(path: string): 'file system' | 'permission' | null {
-  try {
-    accessSync(path, constants.W_OK);
-    return null;
-  } catch (error) {
-    const code = errorCode(error);
-    if (code === 'EROFS') return 'file system';
-    return code === 'EACCES' || code === 'EPERM' ? 'permission' : null;
-  }
-}
-
-/** Whether no process has the database open: its log exists while one has, and longer only if one was killed. */
-export function isUnused(path: string): boolean {
-  return statSync(`${path}-wal`, { throwIfNoEntry: false }) === undefined;
-}
-
 /** Lets only users who may write read a queue's files: a reader could lock them, and so stall the queue. */
 export function narrowFiles(path: string): void {
   const forGroup = isShared(statSync(path));
   for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}-lock`]) restrictMode(file, forGroup);
 }
 
-/**
- * Opens a file beside the database for its users, and makes it if need be. `readOnly`: opens an existing one for reading.
- * @throws ERR_QUEUE
- */
-export function openBeside(database: string, path: string, readOnly = false): number {
-  const flags = constants.O_NOFOLLOW | (readOnly ? constants.O_RDONLY : constants.O_RDWR);
+/** Opens a file beside the database for its users, and makes it if need be. @throws ERR_QUEUE */
+export function openBeside(database: string, path: string): number {
+  const flags = constants.O_NOFOLLOW | constants.O_RDWR;
   try {
     for (;;) {
       try {
         return openSync(path, flags);
       } catch (error) {
-        if (readOnly || errorCode(error) !== 'ENOENT') throw error;
+        if (errorCode(error) !== 'ENOENT') throw error;
       }
       try {
         const { gid, ...stat } = statSync(database);
@@ -193,28 +173,6 @@ function codeOf(error: unknown): number | null {
 /** Whether another process uses the database at the moment. */
 export function isBusy(error: unknown): boolean {
   return [BUSY, LOCKED].includes((codeOf(error) ?? 0) & 0xff);
-}
-
-/** The error for a user who may only read the database. */
-export function notReadable(
-  path: string,
-  obstacle: 'file system' | 'permission',
-  cause: unknown,
-): GPUOwnerError {
-  if (obstacle === 'file system') {
-    return unusable(
-      path,
-      "can't be read where it is: its file system is read-only, and SQLite needs two files beside it",
-      'Copy it elsewhere, and name the copy: --queue sqlite:PATH.',
-      cause,
-    );
-  }
-  return unusable(
-    path,
-    "can't be read by you now: you may not write to it, and no process that may has it open",
-    'Ask its owner for write permission. While a process of its owner works on it, you can read it.',
-    cause,
-  );
 }
 
 export function removed(path: string): QueueRemovedError {

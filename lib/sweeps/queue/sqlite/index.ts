@@ -10,22 +10,12 @@ import { LockFile, MANAGER } from './locks.ts';
 import { queryMethods } from './queries.ts';
 import { withoutNUL } from './schema.ts';
 
-/** Opens the queue in a file, which is made if need be. @param path absolute @throws ERR_QUEUE */
-export async function openSQLiteQueue(path: string): Promise<Queue> {
-  return (await open(path, true, false)) as Queue;
-}
-
-/** Opens the queue in a file; null: there is none. @param mayBeReadOnly whether a user who may only read gets it too @throws ERR_QUEUE */
-export async function findSQLiteQueue(path: string, mayBeReadOnly = false): Promise<Queue | null> {
-  return open(path, false, mayBeReadOnly);
-}
-
-async function open(path: string, create: boolean, mayBeReadOnly: boolean): Promise<Queue | null> {
-  const database = await Database.open(path, create, mayBeReadOnly);
+/** Opens the queue in a file. @param path absolute @returns null: there is none, and it isn't to be made @throws ERR_QUEUE */
+export async function openSQLiteQueue(path: string, create: boolean): Promise<Queue | null> {
+  const database = await Database.open(path, create);
   if (database === null) return null;
   try {
-    const locks = new LockFile(database.path, database.readOnly);
-    return assemble(database, locks);
+    return assemble(database, new LockFile(database.path));
   } catch (error) {
     database.close();
     throw error;

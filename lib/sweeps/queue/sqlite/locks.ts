@@ -24,14 +24,11 @@ export class LockFile {
   /** Never holds a lock: a probe doesn't see locks of its own open file. */
   readonly #probe: number;
   readonly #inode: string;
-  readonly #readOnly: boolean;
 
-  /** @param readOnly for a process that may not write */
-  constructor(database: string, readOnly = false) {
+  constructor(database: string) {
     this.path = lockFileOf(database);
     this.#database = database;
-    this.#readOnly = readOnly;
-    this.#probe = openBeside(database, this.path, readOnly);
+    this.#probe = openBeside(database, this.path);
     this.#inode = inodeOf(this.#probe);
   }
 
@@ -51,7 +48,7 @@ export class LockFile {
     if (inode === this.#inode || !/^\d+$/.test(inode)) return isLocked(this.#probe, byte);
     // The file was replaced.
     if (String(statSync(this.path, { throwIfNoEntry: false })?.ino) === inode) {
-      const descriptor = openBeside(this.#database, this.path, this.#readOnly);
+      const descriptor = openBeside(this.#database, this.path);
       try {
         return isLocked(descriptor, byte);
       } finally {
