@@ -130,6 +130,7 @@ test.concurrent('a failed task has three starts, makes the exit code 1, and can 
   expect((await experiment.run(fails)).code).toBe(1);
   expect(experiment.starts()).toHaveLength(6);
   expect((await experiment.run(['retry', 'failed'])).stdout).toMatch(/2 tasks \(grid_0_1, grid_1_2\)/);
+  // So do those whose command is another one now.
   const works = ['run', '--gpus', '1', '--grid', 'seed=1,2', ...experiment.train('x=1')];
   expect((await experiment.run(works)).code).toBe(0);
 });

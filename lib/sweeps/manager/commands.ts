@@ -2,18 +2,26 @@ import type { Sweep } from '../files/index.ts';
 import { areDifferent, batchesOf, commandText, NO_COMMAND_TEXT, type Queue } from '../queue/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 
-/** How many known tasks have another command than the sweep gives them; 0: one of them runs, or is completed. */
-export async function countReplaceable(sweep: Sweep, queue: Queue): Promise<number> {
+/**
+ * The known tasks that have another command than the sweep gives them: how many, and those that have failed with it.
+ * @returns null: one of them runs, or is completed
+ */
+export async function findReplaceable(
+  sweep: Sweep,
+  queue: Queue,
+): Promise<{ count: number; failed: string[] } | null> {
   let count = 0;
+  const failed: string[] = [];
   for (const batch of batchesOf(sweep.tasks())) {
     const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
     for (const [at, row] of rows.entries()) {
       if (row === null || !areDifferent(row.task.command, (batch[at] as TaskSpec).command)) continue;
-      if (row.state === 'active' || row.state === 'completed') return 0;
+      if (row.state === 'active' || row.state === 'completed') return null;
       count++;
+      if (row.state === 'failed') failed.push(row.task.id);
     }
   }
-  return count;
+  return count === 0 ? null : { count, failed };
 }
 
 /**

@@ -9,7 +9,6 @@ import {
   CommandConflictError,
   type Counts,
   type Enqueued,
-  hasStarted,
   type Management,
   type Queue,
   QueueRemovedError,
@@ -18,7 +17,7 @@ import { BestTrials, findLeft, noteSearch, SearchRun, type WorkersHere } from '.
 import { ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
 import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
-import { countReplaceable, refuseCommandless } from './commands.ts';
+import { findReplaceable, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { formatProgress, isOver, type RunProgress, readProgress, tallyOf } from './progress.ts';
 import { refuseToWait, refuseUnusableTables } from './unusable-tables.ts';
@@ -214,10 +213,11 @@ export class Manager {
       return await queue.enqueue(sweep.tasks(), options);
     } catch (error) {
       if (!(error instanceof CommandConflictError) || options.replaceCommands) throw error;
-      const changed = await countReplaceable(sweep, queue);
-      if (changed === 0) throw error;
+      const replaceable = await findReplaceable(sweep, queue);
+      if (replaceable === null) throw error;
       const enqueued = await queue.enqueue(sweep.tasks(), { ...options, replaceCommands: true });
-      this.tell(`${changed} of them get another command: none of these runs or is completed`);
+      await queue.retry({ ids: replaceable.failed });
+      this.tell(`${replaceable.count} of them get another command: none of these runs or is completed`);
       return enqueued;
     }
   }
@@ -227,7 +227,6 @@ export class Manager {
    * @throws ERR_CONFIGURATION if a table can't be read: its tasks would run again; or if no row could be written to it
    */
   async firstSync(): Promise<void> {
-    await this.#retryUnstarted();
     await this.#endSearchOfOthers();
     if (this.#tables === null) return;
     await this.#sync();
@@ -249,19 +248,6 @@ export class Manager {
     if (search === null || search.isOver) return;
     await queue.setSearch({ ...search, isOver: true });
     this.tell(`the search ${search.phase} isn't continued: to do so, repeat its command line`);
-  }
-
-  /** The program that wasn't found may be there now. */
-  async #retryUnstarted(): Promise<void> {
-    const { queue } = this.#options;
-    const ids: string[] = [];
-    for await (const row of queue.tasks({ state: 'failed' }))
-      if (!hasStarted(row) && this.#asked.includes(row.task.id)) ids.push(row.task.id);
-    if (ids.length === 0) return;
-    const { length } = await queue.retry({ ids });
-    this.tell(
-      `${length} ${length === 1 ? 'task' : 'tasks'} whose program could not be started will be tried again`,
-    );
   }
 
   /**

@@ -38,9 +38,7 @@ export {
 export {
   areDifferent,
   commandText,
-  hasStarted,
   NO_COMMAND_TEXT,
-  notStartedError,
   readJSON,
 } from './records.ts';
 

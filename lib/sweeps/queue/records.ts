@@ -339,20 +339,6 @@ export function commandText(command: TaskCommand): string {
   return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
 }
 
-const NOT_STARTED = " can't be started: ";
-
-/** The error of a task whose program isn't found, or may not be executed. */
-export function notStartedError(program: string, why: string): string {
-  return program + NOT_STARTED + why;
-}
-
-/** Whether a task's command has been started, since it was added or retried: then its effects may be there. */
-export function hasStarted({ state, starts, error, source }: TaskRow): boolean {
-  if (state === 'active') return true;
-  if (state === 'completed') return source === 'worker';
-  return error === null ? starts > 0 : !(error.split('\n')[0] as string).includes(NOT_STARTED);
-}
-
 /** Whether two commands are there, and differ. */
 export function areDifferent(one: TaskCommand, other: TaskCommand): boolean {
   const texts = [one, other].map(commandText);

@@ -14,7 +14,7 @@ import {
   timestamp,
 } from '../../platform/index.ts';
 import { type Project, UnsafePathError } from '../project/index.ts';
-import { type Attempt, notStartedError, type SearchRecord, type WorkerQueue } from '../queue/index.ts';
+import type { Attempt, SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { STOPPED } from '../search/index.ts';
 import type { Task, TaskCommand, Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
@@ -312,7 +312,7 @@ function describeOutcome(outcome: Outcome, command: TaskCommand): string {
     case 'lost':
       return outcome.text;
     case 'not-started':
-      return notStartedError(sanitize(commandWords(command)[0] ?? '', 100), outcome.text);
+      return `${sanitize(commandWords(command)[0], 100)} can't be started: ${outcome.text}`;
   }
 }
 
