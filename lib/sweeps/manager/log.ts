@@ -33,7 +33,7 @@ export class ManagerLog {
       this.close();
       if (this.#complained) return;
       this.#complained = true;
-      this.#tell(`${this.#path} can't be written, and lacks lines: ${errorReason(error)}`);
+      this.#tell(`${this.#path} can't be written: ${errorReason(error)}. Lines are lost until it can be`);
     }
   }
 
