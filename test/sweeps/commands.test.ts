@@ -134,20 +134,6 @@ test('a sweep that waits for GPUs says so, and for whom', async () => {
   expect(stdout.match(/Waiting for/g) ?? []).toHaveLength(0); // once for both workers
 });
 
-test('a parameter that workers over TCP would not get is refused where a manager listens', async () => {
-  const sweep = ['--grid', 'phase_name=a,b', '--', 'true'];
-  const { code, stderr } = await experiment.run(['manager', '--listen', '0', ...sweep]);
-  expect({ code, stderr }).toEqual({
-    code: 78,
-    stderr: expect.stringMatching(
-      /'phase_name' can't be a parameter.*Rename the parameter, or use --no-listen/,
-    ),
-  });
-  expect((await experiment.status()).total).toBe(0);
-  expect((await run(...sweep)).code).toBe(0);
-  expect((await experiment.run(['manager', '--listen', '0', ...sweep.slice(0, 2)])).code).toBe(78);
-});
-
 test('hosts are refused where the task list is on a server', async () => {
   const { code, stderr } = await run('--on', 'a', '--queue', 'redis://127.0.0.1', '--', 'true');
   expect(code).toBe(64);

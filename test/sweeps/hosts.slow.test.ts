@@ -251,11 +251,9 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect(await ended).toMatchObject({ code: 0 });
     expect((await run(['logs', 'grid_0'])).stdout).toMatch(whole);
     const away = await run(['logs', 'grid_0'], { GPU_OWNER_SSH: '/bin/false' });
-    expect(away.stdout).toMatch(/<== its output is in .* on apart: .*; to see it: ssh -- apart 'tail -c /);
+    expect(away.stdout).toMatch(/<== its output is in .* on apart: /);
     rmSync(join(real, 'results_grid'), { recursive: true });
-    expect((await run(['logs', 'grid_0'])).stdout).toMatch(
-      /on apart: tail: cannot open .* to see it: ssh -- apart/,
-    );
+    expect((await run(['logs', 'grid_0'])).stdout).toMatch(/on apart: tail: cannot open /);
   });
 
   test('status, logs, cancel and retry work as with local workers', async () => {

@@ -364,20 +364,6 @@ describe('wherever the queue is', () => {
     expect(readFileSync(path, 'utf8')).toBe(text);
   });
 
-  test('a task that doesn’t fit into what workers receive is named', async () => {
-    const child = manager('--grid', `text=${'x'.repeat(9_000)}`);
-    const ended = finished(child);
-    await output(child, /workers can ask/);
-    await ask({ type: 'request_task', worker_id: 'gpu0', gpu_id: 0 });
-    await until(() =>
-      / warning: task grid_0 takes 9\d\d\d bytes to describe; workers that receive 8192 at once/.test(
-        experiment.log(),
-      ),
-    );
-    child.kill('SIGTERM');
-    await ended;
-  });
-
   test('workers on Windows ask over the network, and have their files on a disk of their own', async () => {
     const [address] = Object.values(networkInterfaces())
       .flatMap((each) => each ?? [])

@@ -62,14 +62,9 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
     writeFileSync(log, text);
     const told = await experiment.run(['logs', 'grid_0_1']);
     expect(told.stdout).not.toMatch(/somebody/);
-    const [, remedy] =
-      /<== its output is in .*worker_other-machine_gpu0\.log on other-machine, not on this machine; to see it: ssh -- other-machine '(.*)'\n$/.exec(
-        told.stdout,
-      ) ?? [];
-    expect(remedy).toBeDefined();
-    // The output that the command would show there.
-    const bytes = spawnSync('sh', ['-c', remedy as string], { encoding: 'utf8' }).stdout;
-    expect(bytes.length).toBe('hello from seed 1\n'.length);
+    expect(told.stdout).toMatch(
+      /<== its output is in .*worker_other-machine_gpu0\.log on other-machine, not on this machine\n$/,
+    );
   });
 });
 

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { GPUOwnerError } from '../../errors.ts';
 import { hostName, TIMEOUTS } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
 import {
@@ -11,9 +10,8 @@ import {
   type RunProgress,
   readProgress,
 } from '../manager/index.ts';
-import { PHASE_MEMBER, ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
+import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { Needs } from '../queue/index.ts';
-import type { Values } from '../task/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
 import { type HostRequest, HostWorkers } from './host-workers.ts';
@@ -90,7 +88,6 @@ export class SweepRun {
       // First: where that can't be, nothing is to be changed. Requests wait until the tables are read.
       await this.#service?.listen(this.#manager.manages);
       const requireCommands = protocol === undefined || protocol.endpoints.length === 0;
-      if (!requireCommands) await this.#refuseHiddenParameter(sweep);
       if (Object.keys(needs).length > 0) await this.#options.queue.setNeeds(needs);
       const adding = { replaceCommands, requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
@@ -102,20 +99,6 @@ export class SweepRun {
       await this.#service?.close();
       await this.#manager.close();
     }
-  }
-
-  /** Refuses a parameter that workers over TCP don't get: rows that they write would match no task. */
-  async #refuseHiddenParameter(sweep: Sweep | null): Promise<void> {
-    const refuse = (parameters: Values): void => {
-      if (!Object.hasOwn(parameters, PHASE_MEMBER)) return;
-      throw new GPUOwnerError(
-        'ERR_CONFIGURATION',
-        `'${PHASE_MEMBER}' can't be a parameter of tasks for workers over TCP: they get the phase under this name. Rename the parameter, or use --no-listen and exp worker, or exp run.`,
-      );
-    };
-    if (sweep !== null) for (const { parameters } of sweep.samples()) refuse(parameters);
-    else
-      for await (const { task } of this.#options.queue.tasks({ state: 'pending' })) refuse(task.parameters);
   }
 
   /** Ends a pause that workers have made: a new start is to continue. */

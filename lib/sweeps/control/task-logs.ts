@@ -1,7 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type HostFailure, readFromHost } from '../../fleet/index.ts';
-import { errorReason, formatSince, hostName, sanitize, shellWords, sleep } from '../../platform/index.ts';
+import { errorReason, formatSince, hostName, sanitize, sleep } from '../../platform/index.ts';
 import { isInside } from '../project/index.ts';
 import { type AttemptInfo, NO_PID, type Queue, type TaskRow } from '../queue/index.ts';
 
@@ -23,9 +23,9 @@ type Log = NonNullable<AttemptInfo['log']>;
 const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
 /** The line below the output of an attempt. */
 const END = /^<== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
-/** Host names that may stand in a command that a person is to type. */
+/** Names of hosts that ssh can't take for options. */
 const HOST = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/;
-const MAX_PATH_LENGTH = 4_096;
+const NOT_HERE = 'not on this machine';
 /** How often a file is read for more output. */
 const POLL_INTERVAL_MS = 300;
 
@@ -105,14 +105,14 @@ export class TaskLogs {
     }
     if ('problem' in tail) {
       return this.#output.line(
-        `<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : elsewhere(attempt)}`,
+        `<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : NOT_HERE}`,
       );
     }
     // A file of that name may be this machine's own; and what the queue says may be anything.
     if (!(own && isInside(path, this.#project)) && !isAbout(tail.lineBefore(), attempt)) {
       tail.close();
       return this.#output.line(
-        `<== ${place}, ${own ? 'but the file has no output of this attempt' : elsewhere(attempt)}`,
+        `<== ${place}, ${own ? 'but the file has no output of this attempt' : NOT_HERE}`,
       );
     }
     let last: Uint8Array = Buffer.from('\n');
@@ -177,9 +177,7 @@ export class TaskLogs {
     }
     if (failure === null) return this.#lineOfEnd(now, last);
     const { message } = failure as HostFailure;
-    this.#output.line(
-      `<== its output is in ${sanitize(log.path, 500)} on ${host.name}: ${message}; ${elsewhere(now)}`,
-    );
+    this.#output.line(`<== its output is in ${sanitize(log.path, 500)} on ${host.name}: ${message}`);
   }
 
   #lineOfEnd({ outcome, error }: AttemptInfo, last: Uint8Array): void {
@@ -201,16 +199,6 @@ function isAbout(line: string, { taskName, worker }: AttemptInfo): boolean {
   if (begin?.index !== 0) return false;
   const rest = line.slice(begin[0].length).replace(/ \(start \d+\) on /, ' on ');
   return rest.startsWith(`${sanitize(taskName)} on ${worker.name} (${worker.host}): `);
-}
-
-/** How to see it there. */
-function elsewhere({ worker, log }: AttemptInfo): string {
-  const { path, from, to } = log as NonNullable<AttemptInfo['log']>;
-  // Any writer to the queue may have chosen these words, and the user is about to type them.
-  if (!HOST.test(worker.host) || sanitize(path, MAX_PATH_LENGTH) !== path) return 'not on this machine';
-  const end = to === null ? '' : ` | head -c ${to - from}`;
-  const look = `${shellWords(['tail', '-c', `+${from + 1}`, '--', path])}${end}`;
-  return `not on this machine; to see it: ${shellWords(['ssh', '--', worker.host, look])}`;
 }
 
 const CHUNK = 64 * 1024;

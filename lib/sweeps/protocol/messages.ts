@@ -133,9 +133,6 @@ function objectOf(members: Values, key: string): Values {
 export const ACK: RequestAnswer = { text: '{"type":"ack"}' };
 export const NO_TASK: RequestAnswer = { text: '{"type":"no_task"}' };
 
-/** The member of a task's `config` that has the phase: it hides a parameter of this name. */
-export const PHASE_MEMBER = 'phase_name';
-
 /** A task as workers of the original system read it. Such a task always has a seed, which they hand to PyTorch. */
 export function describeTask(
   { name, parameters, destinations }: Task,
@@ -143,7 +140,7 @@ export function describeTask(
   since: number,
 ): string {
   const { phase = '', outputDirectory = '' } = destinations[0] ?? {};
-  const config: Values = { ...parameters, output_dir: outputDirectory, [PHASE_MEMBER]: phase };
+  const config: Values = { ...parameters, output_dir: outputDirectory, phase_name: phase };
   const seed = Object.hasOwn(parameters, 'seed') ? seedOf(parameters) : DEFAULT_SEED;
   const assigned = { status: 'assigned', assigned_to: worker, assigned_at: since / 1000 };
   const task = { task_id: name, phase, config, seed, output_dir: outputDirectory, ...assigned };

@@ -20,8 +20,6 @@ export interface RequestHandlerOptions {
   tell: (message: string) => void;
 }
 
-/** How much workers of the original system receive, in one call. */
-const CLIENT_BUFFER_BYTES = 8_192;
 /** How long a request waits for a queue that can't be used: many workers don't ask again after an error. */
 const QUEUE_TIMEOUT_MS = 60_000;
 const RETRY_MS = 500;
@@ -108,7 +106,7 @@ export class RequestHandler {
   }
 
   async #assign({ worker, gpu }: Request & { type: 'request_task' }, from: string): Promise<RequestAnswer> {
-    const { queue, lifetime, awaitTrial, report, tell } = this.#options;
+    const { queue, lifetime, awaitTrial, report } = this.#options;
     const host = isLoopback(from) ? hostName() : from;
     const asker = { name: worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
     let attempt = await queue.take(asker, { lifetime });
@@ -137,12 +135,6 @@ export class RequestHandler {
       this.#noteRevoked(info).catch(() => {}); // the next look has it for the log
     });
     const text = describeTask(task, worker, info.since);
-    const size = Buffer.byteLength(text);
-    if (size > CLIENT_BUFFER_BYTES) {
-      tell(
-        `warning: task ${task.name} takes ${size} bytes to describe; workers that receive ${CLIENT_BUFFER_BYTES} at once can't read it`,
-      );
-    }
     const undelivered = async () => {
       const why = `${worker} closed the connection before it got the answer`;
       if (await queue.requeue(token, why)) this.#reportEnd(info, 'given-back', why);

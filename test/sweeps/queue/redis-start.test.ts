@@ -191,22 +191,6 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     expect(warnings.join('\n')).toMatch(/appendonly yes/);
   });
 
-  test('whose file gets to the disk at some time are warned of, others are not', async () => {
-    const server = await start({ settings: ['appendfsync no'] });
-    server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...RIGHTS);
-    const told = () => warnings.filter((message) => /appendfsync/.test(message));
-    warnings.length = 0;
-    await works(server.url('project=mnist').replace('//', '//worker:s3cret@')); // who may not ask isn't told
-    for (const policy of ['everysec', 'always']) {
-      server.command('CONFIG', 'SET', 'appendfsync', policy);
-      await works(server.url(`project=${policy}`));
-    }
-    expect(told()).toEqual([]);
-    server.command('CONFIG', 'SET', 'appendfsync', 'no');
-    await works(server.url('project=no'));
-    expect(told()).toEqual([expect.stringMatching(/power cut.*redis-cli CONFIG SET appendfsync always/)]);
-  });
-
   test('without the database, or with keys of somebody else, are refused', async () => {
     const server = await start();
     await expect(openQueue(server.url('project=x').replace('/0?', '/99?'), directory)).rejects.toMatchObject({

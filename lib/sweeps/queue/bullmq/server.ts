@@ -50,19 +50,7 @@ export async function checkServer(redis: Redis, url: string): Promise<void> {
     );
   } else if (info.get('aof_last_write_status') === 'err') {
     warn("can't write its file at the moment: make room on the disk of Redis");
-  } else if ((await appendfsync(redis)) === 'no') {
-    // With everysec, which is its default, a second of work is done again: that stands in the manual.
-    warn(
-      'lets the system decide when its file is written to the disk (appendfsync no): a power cut loses tasks and results ' +
-        "of up to half a minute. Set 'appendfsync always' or 'everysec' in redis.conf, or with: redis-cli CONFIG SET appendfsync always",
-    );
   }
-}
-
-/** The setting `appendfsync`: `always`, `everysec` or `no`. null: this user may not ask for it, as the manual advises. */
-async function appendfsync(redis: Redis): Promise<string | null> {
-  const answer = await (redis.config('GET', 'appendfsync') as Promise<string[]>).catch(() => []);
-  return answer[1] ?? null;
 }
 
 const ANSWER_TIMEOUT_MS = 1_000;

@@ -2,7 +2,7 @@ import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type * as SQLite from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
-import { now, shellWords, sleep } from '../../../platform/index.ts';
+import { now, sleep } from '../../../platform/index.ts';
 import { unusable } from '../queue.ts';
 import { explain, findFile, isBusy, makeFile, narrowFiles, removed } from './files.ts';
 import { makeSchema } from './schema.ts';
@@ -211,21 +211,12 @@ function loadSQLite(): typeof SQLite {
     throw new GPUOwnerError(
       'ERR_QUEUE',
       `Node.js ${process.versions.node} has no SQLite, which queues on one machine need. Use Node.js 22.13 or newer, ` +
-        `or install the package that stands in for it beside gpu-owner: ${installationCommand(import.meta.filename)}. ` +
+        'or install the package that stands in for it beside gpu-owner: npm install @photostructure/sqlite ' +
+        '(-g if gpu-owner was installed so). ' +
         'Or install the wheel, which brings its own Node.js: uv tool install gpu-owner',
       { cause },
     );
   }
-}
-
-/**
- * The command that installs it where this file finds it.
- * @param file this one, as it is installed
- */
-export function installationCommand(file: string): string {
-  if (/\/lib\/node_modules\/gpu-owner\//.test(file)) return 'npm install -g @photostructure/sqlite';
-  const project = /^(.*?)\/(?:node_modules\/gpu-owner|dist|lib)\//.exec(file)?.[1] ?? '.';
-  return `npm install --prefix ${shellWords([project])} @photostructure/sqlite`;
 }
 
 /** Retries while other writers hold the database, without blocking this process. */
