@@ -3,25 +3,24 @@ import { areDifferent, batchesOf, commandText, NO_COMMAND_TEXT, type Queue } fro
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 
 /**
- * The known tasks that have another command than the sweep gives them: how many, and those that have failed with it.
- * @returns null: one of them runs, or is completed
+ * The known tasks that have another command than the sweep gives them.
+ * @returns how many can get it, those of them that have failed, and whether others run or are completed
  */
-export async function findReplaceable(
+export async function findOtherCommands(
   sweep: Sweep,
   queue: Queue,
-): Promise<{ count: number; failed: string[] } | null> {
-  let count = 0;
-  const failed: string[] = [];
+): Promise<{ count: number; failed: string[]; keeps: boolean }> {
+  const found = { count: 0, failed: [] as string[], keeps: false };
   for (const batch of batchesOf(sweep.tasks())) {
     const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
     for (const [at, row] of rows.entries()) {
       if (row === null || !areDifferent(row.task.command, (batch[at] as TaskSpec).command)) continue;
-      if (row.state === 'active' || row.state === 'completed') return null;
-      count++;
-      if (row.state === 'failed') failed.push(row.task.id);
+      if (row.state === 'active' || row.state === 'completed') found.keeps = true;
+      else found.count++;
+      if (row.state === 'failed') found.failed.push(row.task.id);
     }
   }
-  return count === 0 ? null : { count, failed };
+  return found;
 }
 
 /**

@@ -17,7 +17,7 @@ import { BestTrials, findLeft, noteSearch, SearchRun, type WorkersHere } from '.
 import { ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
 import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
-import { findReplaceable, refuseCommandless } from './commands.ts';
+import { findOtherCommands, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { formatProgress, isOver, type RunProgress, readProgress, tallyOf } from './progress.ts';
 import { refuseToWait, refuseUnusableTables } from './unusable-tables.ts';
@@ -204,22 +204,22 @@ export class Manager {
     return false;
   }
 
-  /**
-   * Adds the tasks. Tasks get another command if none of those that would runs or is completed: the user corrects a mistake.
-   */
+  /** Adds the tasks. Tasks that wait or have failed get another command without a question, unless one of them runs or is completed. */
   async #add(sweep: Sweep, options: Adding): Promise<Enqueued> {
     const { queue } = this.#options;
+    let conflict: CommandConflictError | null = null;
     try {
-      return await queue.enqueue(sweep.tasks(), options);
+      if (!options.replaceCommands) return await queue.enqueue(sweep.tasks(), options);
     } catch (error) {
-      if (!(error instanceof CommandConflictError) || options.replaceCommands) throw error;
-      const replaceable = await findReplaceable(sweep, queue);
-      if (replaceable === null) throw error;
-      const enqueued = await queue.enqueue(sweep.tasks(), { ...options, replaceCommands: true });
-      await queue.retry({ ids: replaceable.failed });
-      this.tell(`${replaceable.count} of them get another command: none of these runs or is completed`);
-      return enqueued;
+      if (!(error instanceof CommandConflictError)) throw error;
+      conflict = error;
     }
+    const { count, failed, keeps } = await findOtherCommands(sweep, queue);
+    if (conflict !== null && keeps) throw conflict;
+    const enqueued = await queue.enqueue(sweep.tasks(), { ...options, replaceCommands: true });
+    await queue.retry({ ids: failed });
+    if (count > 0) this.tell(`${count} of them get another command`);
+    return enqueued;
   }
 
   /**
