@@ -23,7 +23,6 @@ const INNER_FLOORS: Readonly<Record<string, readonly (readonly string[])[]>> = {
   claims: [['queue'], ['locks'], ['rules']],
   sweeps: [
     ['control'],
-    ['metrics'],
     ['protocol'],
     ['manager'],
     ['plan', 'worker'],
