@@ -2,7 +2,6 @@ export {
   cancelTasks,
   checkPrograms,
   describeStops,
-  type Experiment,
   type ExperimentLocation,
   type HostRequest,
   joinExperiment,
@@ -49,8 +48,6 @@ export {
   isOnServer,
   type Needs,
   QUEUE_URLS,
-  type Queue,
-  type TaskRow,
   withoutPassword,
 } from './queue/index.ts';
 export { describeTrial } from './search/index.ts';

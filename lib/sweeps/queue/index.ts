@@ -39,7 +39,6 @@ export {
   areDifferent,
   commandText,
   NO_COMMAND_TEXT,
-  readJSON,
 } from './records.ts';
 
 interface Opening {
