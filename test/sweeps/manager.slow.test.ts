@@ -106,10 +106,14 @@ describe('a colleague who may read the project, and no more', () => {
     `is told who may look at its queue: ${whyNotNobody() ?? 'as nobody'}`,
     async () => {
       for (const path of [experiment.machine.directory, experiment.project]) chmodSync(path, 0o755);
-      expect((await experiment.run(['run', '--gpus', '1', '--', 'true'])).code).toBe(0);
+      const child = manager('--stay');
+      const ended = finished(child);
+      await output(child, /workers can ask/);
       const refused = await experiment.run(['status'], { uid: NOBODY });
       expect(refused.code).toBe(69);
       expect(refused.stderr).toMatch(/permission denied.*Only users who may write to a queue/);
+      child.kill('SIGTERM');
+      await ended;
     },
   );
 });
