@@ -1,8 +1,8 @@
 import { exportResults, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { write } from '../output.ts';
-import { locationOf, QUEUE } from './options.ts';
+import { locationOf, QUEUE } from './worker-options.ts';
 
 const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
 

@@ -28,10 +28,10 @@ import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
 import { dryRun } from './dry-run.ts';
-import { locationOf, QUEUE, REPLACE_COMMANDS, workerOptions, workerRequest } from './options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
+import { locationOf, QUEUE, REPLACE_COMMANDS, workerOptions, workerRequest } from './worker-options.ts';
 
 const GROUPS = [
   {

@@ -4,19 +4,10 @@ import { DURATIONS, WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from '../options.ts';
-import { locationOf, QUEUE, workerOptions, workerRequest } from './options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
-import {
-  locationOf,
-  METRICS,
-  metricsEndpoint,
-  QUEUE,
-  workerOptions,
-  workerRequest,
-} from './worker-options.ts';
+import { locationOf, QUEUE, workerOptions, workerRequest } from './worker-options.ts';
 
 /** How long a worker waits for a task list that doesn't exist yet, or has no tasks. */
 const DEFAULT_WAIT = '1m';
