@@ -160,6 +160,7 @@ export class AttemptEvents {
 
   /** Logs an attempt of a worker that this process serves. The queue tells of those that were taken from such a worker. */
   add(attempt: AttemptInfo): void {
+    if (attempt.outcome === null) this.#living.set(attempt.token, attempt);
     if (!isTaken(attempt)) this.#log(attempt);
   }
 
