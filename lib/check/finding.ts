@@ -32,10 +32,12 @@ export const CATALOGUE = {
   gpus: 'ok',
   'gpu-unusable': 'problem',
   'memory-repair-pending': 'warning',
+  'nvlink-down': 'warning',
   'persistence-off': 'note',
   'rule-without-gpu': 'warning',
   cuda: 'ok',
   'cuda-failed': 'problem',
+  'preemption-overdue': 'warning',
 
   'check-hangs': 'problem',
   'check-failed': 'problem',

@@ -1,6 +1,8 @@
 import { realpathSync } from 'node:fs';
 import {
+  type GPUStatus,
   LockDirectory,
+  leaseName,
   noteCUDA,
   placeholderError,
   snapshotAfterStartup,
@@ -18,11 +20,12 @@ import {
   type GPU,
   label,
   openDriver,
+  readTopology,
   resetOf,
 } from '../gpus/index.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
-import { listWords } from '../platform/index.ts';
-import { findFreeGPUs } from '../status/index.ts';
+import { formatSince, listWords, pathIn } from '../platform/index.ts';
+import { findFreeGPUs, getGPUs } from '../status/index.ts';
 import { reportRules } from './configuration.ts';
 import type { Report } from './finding.ts';
 
@@ -49,8 +52,37 @@ export async function checkGPUs(report: Report): Promise<void> {
       .driverDescribe()
       .map(({ persistence }) => persistence),
   );
+  reportLinks(report, gpus);
   reportRules(report, gpus);
   await checkCUDA(report);
+  reportOverdue(report, await getGPUs());
+}
+
+/** NVLinks that are down cost nothing but time, so no program tells of them. */
+function reportLinks(report: Report, gpus: readonly GPU[]): void {
+  const topology = readTopology();
+  for (const gpu of gpus) {
+    const { active = 0, inactive = 0 } = topology?.places[topology.uuids.indexOf(gpu.uuid)] ?? {};
+    if (inactive <= 0) continue;
+    report.add(
+      'nvlink-down',
+      `${nameOf(gpu)}: ${inactive} of its ${active + inactive} NVLinks are down.`,
+      `\`nvidia-smi nvlink --status -i ${gpu.index}\` shows them. Check the bridge; with NVSwitches, the fabric manager (\`systemctl status nvidia-fabricmanager\`).`,
+    );
+  }
+}
+
+/** Preemptible leases that don't end: their keepers are suspended or killed, or belong to no gpu-owner. */
+function reportOverdue(report: Report, gpus: readonly GPUStatus[]): void {
+  const directory = LockDirectory.find(undefined, loadConfiguration());
+  for (const { index, uuid, lease } of gpus) {
+    if (directory === null || !lease?.askedToGiveWay) continue;
+    report.add(
+      'preemption-overdue',
+      `GPU ${index}: ${lease.user}'s preemptible job was asked to give way at ${formatSince(lease.askedToGiveWay)}, and hasn't within its grace. Other jobs give way in its place.`,
+      `As root, \`fuser -v ${pathIn(directory.path, leaseName(uuid))}\` names its processes: resume them with \`kill -CONT\`, or end them.`,
+    );
+  }
 }
 
 /** The file behind the links: it has the version in its name. */

@@ -236,6 +236,9 @@ test('a bridge that is down connects nothing, and is shown', async () => {
   const { stdout } = await machine.runCommand(['status', '--topology'], { env });
   expect(stdout).toMatch(/^ +0 +X +PIX +NODE +NODE /m);
   expect(stdout).toContain('warning: GPU 2: 4 of its 4 NVLinks are down');
+  expect((await machine.runCommand(['doctor'], { env })).stdout).toMatch(
+    /warning +GPU 2 .*: 4 of its 4 NVLinks are down\.\s+\[nvlink-down\]\s+-> `nvidia-smi nvlink --status -i 2`/,
+  );
   const { devices } = JSON.parse(
     (
       await machine.run(['sh', '-c', `exec "$0" "$1" hold -n 2 </dev/null`, process.execPath, command], {
