@@ -86,6 +86,10 @@ export interface NativeDirectory {
   openForProbe(name: string): number;
   /** For a shared lock, under the rules of `openShared`. */
   openToShare(name: string): number;
+  /** For reading, to lock its bytes in shared mode. */
+  openItself(): number;
+  /** The same for probes: it stays open as long as this object. */
+  itself(): number;
   create(name: string, bytes: Uint8Array, mode: number, locked: boolean): number;
   remove(name: string, descriptor: number): number;
   access(name: string, mode: number): number;

@@ -198,19 +198,24 @@ function nameOf({ all }: LockDirectory, { uuid, job }: LeaseKey): string {
 
 function explain(
   { lease, verdict }: Candidate,
-  { path, owners }: LockOwners,
+  { path, owners, isRemoved }: LockOwners,
 ): Pick<Candidate, 'lease' | 'verdict'> {
   const [owner] = owners;
+  const removed = `but its lease file was removed from ${path}`;
   if (owner === undefined) {
-    const reason = `locked by a program that is not a gpu-owner claim, or whose record can't be read: as root, \`fuser -v ${path}\` shows it`;
+    const reason = isRemoved
+      ? `leased, ${removed}: as root, \`fuser -v ${path}\` shows the holder`
+      : `locked by a program that is not a gpu-owner claim, or whose record can't be read: as root, \`fuser -v ${path}\` shows it`;
     return { lease, verdict: { ...verdict, reason } };
   }
   const { uid, pid, name } = owner;
   const user = owner.user ?? 'somebody';
   const holder: LeaseInfo = { ...leaseInfo(null), user, uid, pid, command: name, stranger: true };
-  const reason = owner.isClaim
-    ? `leased by ${describeOwner(owner)}, which couldn't write its record`
-    : `locked by ${describeOwner(owner)}, which is not a gpu-owner claim: end it with \`kill ${owner.pid}\``;
+  const reason = isRemoved
+    ? `leased by ${describeOwner(owner)}, ${removed}`
+    : owner.isClaim
+      ? `leased by ${describeOwner(owner)}, which couldn't write its record`
+      : `locked by ${describeOwner(owner)}, which is not a gpu-owner claim: end it with \`kill ${owner.pid}\``;
   return {
     lease: lease?.nested === undefined ? holder : { ...lease, nested: holder },
     verdict: { ...verdict, reason },

@@ -139,7 +139,7 @@ export class GPUOwner {
       for (const lease of owner.#active?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
         warnOnce(
-          `the lease file of ${lease.uuid} in ${lease.directory.path} was removed: others no longer see this process's claim. ` +
+          `the lease file of ${lease.uuid} in ${lease.directory.path} was removed: others see that it is leased, but no longer by whom. ` +
             'Exclude that directory from programs that clean up files.',
         );
       }

@@ -105,13 +105,14 @@ export function keeperOptions(
     descriptors.length === 0 ? [] : [option, descriptors.map(place).join(',')];
   const { pid: _, ...record } = leases[0]?.record ?? {};
   return [
-    ...list(
-      '--leases',
-      leases.map(({ descriptor }) => descriptor),
-    ),
+    // Before the leases: where the keeper is killed, descriptors end in their order.
     ...list(
       '--shared',
       leases.flatMap(({ enclosingDescriptors }) => enclosingDescriptors),
+    ),
+    ...list(
+      '--leases',
+      leases.map(({ descriptor }) => descriptor),
     ),
     ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
     ...leases.flatMap(({ paths: { enclosing } }) => enclosing.flatMap((path) => ['--lease-file', path])),

@@ -192,8 +192,8 @@ class SupervisedProcess implements Supervised {
         break;
       case 'removed':
         warnOnce(
-          `the lease file of GPU ${claim.gpus.map(label).join(', ')} was removed while in use: another process could claim the same GPU ` +
-            "now. Exclude gpu-owner's lock directory from programs that clean up files, and don't delete files there.",
+          `the lease file of GPU ${claim.gpus.map(label).join(', ')} was removed while in use: others see that it is leased, but no longer ` +
+            "by whom. Exclude gpu-owner's lock directory from programs that clean up files, and don't delete files there.",
         );
         break;
       case 'released':

@@ -98,6 +98,16 @@ export class Directory {
     return this.#native.openToShare(name);
   }
 
+  /** Opens the directory itself, to lock its bytes in shared mode. @returns a descriptor or -errno */
+  openItself(): number {
+    return this.#native.openItself();
+  }
+
+  /** A descriptor of the directory, to probe its bytes, as long as this object is used; or -errno. */
+  get itself(): number {
+    return this.#native.itself();
+  }
+
   /** Makes a file that others only read, at once with its content. @returns a descriptor, or -errno: EEXIST where there is anything */
   create(name: string, bytes: Uint8Array): number {
     return this.#native.create(name, bytes, FOR_READING, false);

@@ -16,9 +16,10 @@ class Directory : public Napi::ObjectWrap<Directory> {
         {InstanceMethod<&Directory::error>("error"), InstanceMethod<&Directory::descriptor>("descriptor"),
          InstanceMethod<&Directory::open_shared>("openShared"),
          InstanceMethod<&Directory::open_for_probe>("openForProbe"),
-         InstanceMethod<&Directory::open_to_share>("openToShare"), InstanceMethod<&Directory::create>("create"),
-         InstanceMethod<&Directory::remove>("remove"), InstanceMethod<&Directory::access>("access"),
-         InstanceMethod<&Directory::names>("names")});
+         InstanceMethod<&Directory::open_to_share>("openToShare"),
+         InstanceMethod<&Directory::open_itself>("openItself"), InstanceMethod<&Directory::itself>("itself"),
+         InstanceMethod<&Directory::create>("create"), InstanceMethod<&Directory::remove>("remove"),
+         InstanceMethod<&Directory::access>("access"), InstanceMethod<&Directory::names>("names")});
   }
 
   // new Directory(path, mode?): with a mode, it is made if it is missing
@@ -50,6 +51,12 @@ class Directory : public Napi::ObjectWrap<Directory> {
   Napi::Value open_to_share(const Napi::CallbackInfo& info) {
     return number(info, directory_.open_to_share(text(info[0]).c_str()));
   }
+
+  // openItself() -> descriptor or -errno
+  Napi::Value open_itself(const Napi::CallbackInfo& info) { return number(info, directory_.open_itself()); }
+
+  // itself() -> descriptor, which stays its own, or -errno
+  Napi::Value itself(const Napi::CallbackInfo& info) { return number(info, directory_.itself()); }
 
   // create(name, bytes, mode, locked) -> descriptor or -errno
   Napi::Value create(const Napi::CallbackInfo& info) {

@@ -232,8 +232,8 @@ void Foreground::on_event(const char* line) {
     if (!survivors_reported_) report_survivors(line);
     complete_ = complete_ || !taken_over_;
   } else if (is_event(line, "removed")) {
-    say("the lease file of %s was removed while in use: another process could now claim the same GPU. Keep cleaners "
-        "of temporary files away from gpu-owner's lock directory, and don't delete files there",
+    say("the lease file of %s was removed while in use: others see that it is leased, but no longer by whom. Keep "
+        "cleaners of temporary files away from gpu-owner's lock directory, and don't delete files there",
         options_.gpus);
   } else if (is_event(line, "released")) {
     complete_ = true;

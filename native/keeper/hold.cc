@@ -125,8 +125,8 @@ int wait_for_end(const Options& options, int signals, UsageLine* usage) {
     recheck_at = now_ms() + options.recheck;
     if (removal_reported || !lease_file_removed(options)) continue;
     removal_reported = true;
-    say("the lease file of %s was removed while in use: another process could now claim the same GPU. Keep cleaners "
-        "of temporary files away from gpu-owner's lock directory, and don't delete files there",
+    say("the lease file of %s was removed while in use: others see that it is leased, but no longer by whom. Keep "
+        "cleaners of temporary files away from gpu-owner's lock directory, and don't delete files there",
         options.gpus);
   }
 }

@@ -14,16 +14,23 @@ namespace keeper {
 
 namespace {
 
+void unlock_file(int fd) {
+  struct flock whole;
+  memset(&whole, 0, sizeof whole);
+  whole.l_type = F_UNLCK;
+  whole.l_whence = SEEK_SET;
+  fcntl(fd, F_OFD_SETLK, &whole);
+  flock(fd, LOCK_UN);
+}
+
 void unlock_all(const DescriptorList& list, int kept = -1) {
-  for (int i = 0; i < list.count; ++i) {
-    if (list.fds[i] == kept) continue;
-    struct flock whole;
-    memset(&whole, 0, sizeof whole);
-    whole.l_type = F_UNLCK;
-    whole.l_whence = SEEK_SET;
-    fcntl(list.fds[i], F_OFD_SETLK, &whole);
-    flock(list.fds[i], LOCK_UN);
-  }
+  for (int i = 0; i < list.count; ++i)
+    if (list.fds[i] != kept) unlock_file(list.fds[i]);
+}
+
+bool is_directory(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
 // By the name, where it is known: a removed file may have another one somewhere, which isn't locked.
@@ -37,6 +44,9 @@ bool is_removed(int fd, const char* path) {
 
 void unlock_but(const Options& options, int kept) {
   remove_markers(options);
+  // First the names of the leases, in the lock directory: others wait for the end of a lease, and then look there.
+  for (int i = 0; i < options.shared.count; ++i)
+    if (is_directory(options.shared.fds[i])) unlock_file(options.shared.fds[i]);
   unlock_all(options.leases);
   unlock_all(options.shared);
   unlock_all(options.inherited, kept);

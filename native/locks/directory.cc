@@ -233,6 +233,20 @@ int Directory::open_for_probe(const char* name) const { return open_entry(descri
 
 int Directory::open_to_share(const char* name) const { return open_entry(descriptor_.get(), name, O_RDONLY, true); }
 
+int Directory::open_itself() const {
+  const int descriptor = openat(descriptor_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return descriptor < 0 ? -errno : descriptor;
+}
+
+int Directory::itself() const {
+  if (!readable_) {
+    const int descriptor = open_itself();
+    if (descriptor < 0) return descriptor;
+    readable_.reset(descriptor);
+  }
+  return readable_.get();
+}
+
 int Directory::create(const char* name, const char* data, int64_t size, unsigned mode, bool locked) const {
   const auto prepare = [data, size, locked](int file) {
     if (locked) {
@@ -262,7 +276,7 @@ int Directory::access(const char* name, int mode) const {
 
 std::vector<std::string> Directory::names() const {
   std::vector<std::string> result;
-  process::UniqueFd readable(openat(descriptor_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  process::UniqueFd readable(open_itself());
   DIR* list = readable ? fdopendir(readable.get()) : nullptr;
   if (list == nullptr) return result;
   readable.release();  // the list's now

@@ -32,6 +32,10 @@ class Directory {
   int open_for_probe(const char* name) const;
   // Opens for reading only, which is enough for a shared lock, under the rules of open_shared; never makes one.
   int open_to_share(const char* name) const;
+  // Opens the directory itself for reading: its bytes can be probed, and locked in shared mode.
+  int open_itself() const;
+  // The same, which stays open with this object: for probes.
+  int itself() const;
   // Makes a file that is never seen without this content; `locked`: nor without a lock on its first byte, which the
   // descriptor holds. -EEXIST where anything has that name.
   int create(const char* name, const char* data, int64_t size, unsigned mode, bool locked = false) const;
@@ -44,6 +48,7 @@ class Directory {
 
  private:
   process::UniqueFd descriptor_;
+  mutable process::UniqueFd readable_;
 };
 
 }  // namespace gpu_owner::locks

@@ -87,6 +87,45 @@ export function isEpochLocked(descriptor: number, epoch: number): boolean {
   return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;
 }
 
+// The maker of a lease file can remove it while another user has it locked, and the next claim would make another one. So a holder
+// has a read lock in the lock directory itself as well, on a byte that stands for the file's name.
+
+/** The byte of a lease file's name. A holder of a part has the byte after it. */
+function byteOfName(name: string): number {
+  let [high, low] = [0x9e3779b9, 0x85ebca6b];
+  for (let i = 0; i < name.length; i++) {
+    high = Math.imul(high ^ name.charCodeAt(i), 0x01000193);
+    low = Math.imul(low ^ name.charCodeAt(i), 0x5bd1e995);
+  }
+  return 2 * ((high >>> 7) * 2 ** 25 + (low >>> 7));
+}
+
+/**
+ * Locks the byte of a name, and looks for other holders. @param mode as that of the lease
+ * @param itself a descriptor of the lock directory @returns whether another open file has a lock that excludes this one
+ */
+export function lockName(itself: number, name: string, mode: number): boolean {
+  native().lockTry(itself, OFD, SHARED, byteOfName(name) + (mode === EXCLUSIVE ? 0 : 1), 1);
+  return isByteLocked(itself, name, mode);
+}
+
+function isByteLocked(itself: number, name: string, mode: number): boolean {
+  return native().lockProbe(itself, OFD, EXCLUSIVE, byteOfName(name), mode === EXCLUSIVE ? 2 : 1) >= 0;
+}
+
+/** Whether a lease with this name is held, of the file that has the name or of one that was removed. */
+export function isNameLocked(
+  directory: LockDirectory,
+  name: string,
+  mode = EXCLUSIVE,
+  paths = directory.all,
+): boolean {
+  return paths.some((path) => {
+    const itself = directory.itself(path);
+    return itself >= 0 && isByteLocked(itself, name, mode);
+  });
+}
+
 /**
  * The record of the present holder; null: it has written none, and what stands there is of an earlier one. So it is for a moment with each
  * lease, and as long as it lasts where another program has the lock, or the file may not be written to.
@@ -137,7 +176,10 @@ export function probeLease(directory: LockDirectory, key: LeaseKey): Holder | nu
     const holder = holderOf(directory, uuid, file);
     if (holder !== null) holders.push(holder);
   }
-  if (holders.length === 0) return parent === null || job !== null ? null : probeWhole(directory, parent);
+  if (holders.length === 0) {
+    if (isNameLocked(directory, leaseName(uuid, depth))) return { info: holderInfo(null), isPart: false };
+    return parent === null || job !== null ? null : probeWhole(directory, parent);
+  }
   return holders.reduceRight<Holder | null>(
     (nested, { info, isPart }) => ({
       info: nested === null ? info : { ...info, nested: nested.info },
@@ -166,7 +208,7 @@ export function probeWhole(directory: LockDirectory, uuid: string): Holder | nul
     const holder = holderOfWhole(directory, uuid, file);
     if (holder !== null) return holder;
   }
-  return null;
+  return isNameLocked(directory, leaseName(uuid), SHARED) ? { info: holderInfo(null), isPart: false } : null;
 }
 
 function holderOfWhole(directory: LockDirectory, uuid: string, file: LeaseFile): Holder | null {
@@ -178,18 +220,41 @@ export interface LockOwners {
   path: string;
   /** As far as this user can see them. */
   owners: readonly LockOwner[];
+  /** The lease file was removed, and the path is that of the lock directory. */
+  isRemoved?: true;
 }
 
 /** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
 export function findUnexplained(directory: LockDirectory, key: LeaseKey): LockOwners | null {
   const { parent = null, job = null } = key;
   const { uuid, depth } = levelOrTop(directory, key);
-  for (const file of leaseFiles(directory, uuid, depth)) {
-    if (holderOf(directory, uuid, file)?.info.stranger === true) return unexplained(file);
+  return (
+    unexplainedIn(directory, uuid, depth, holderOf) ??
+    (parent === null || job !== null ? null : unexplainedIn(directory, parent, 0, holderOfWhole))
+  );
+}
+
+function unexplainedIn(
+  directory: LockDirectory,
+  uuid: string,
+  from: number,
+  holderIn: typeof holderOf,
+): LockOwners | null {
+  let isNamed = false;
+  for (const file of leaseFiles(directory, uuid, from)) {
+    const holder = holderIn(directory, uuid, file);
+    if (holder?.info.stranger === true) return unexplained(file);
+    isNamed ||= holder !== null;
   }
-  if (parent === null || job !== null) return null;
-  for (const file of leaseFiles(directory, parent, 0)) {
-    if (holderOfWhole(directory, parent, file)?.info.stranger === true) return unexplained(file);
+  const mode = holderIn === holderOf ? EXCLUSIVE : SHARED;
+  return isNamed ? null : removedLease(directory, leaseName(uuid, from), mode);
+}
+
+function removedLease(directory: LockDirectory, name: string, mode: number): LockOwners | null {
+  for (const path of directory.all) {
+    const itself = directory.itself(path);
+    if (itself < 0 || !isByteLocked(itself, name, mode)) continue;
+    return { path, owners: ownersOf(itself, byteOfName(name)), isRemoved: true };
   }
   return null;
 }
@@ -209,7 +274,7 @@ export function isLeased(directory: LockDirectory, key: LeaseKey): boolean {
 
 export function isHeldFrom(directory: LockDirectory, uuid: string, depth: number): boolean {
   for (const { descriptor } of leaseFiles(directory, uuid, depth)) if (isLocked(descriptor)) return true;
-  return false;
+  return isNameLocked(directory, leaseName(uuid, depth));
 }
 
 /** Where a lease is taken: the file, and the files of what it is a part of. */
@@ -324,12 +389,14 @@ export function hasLeasedInstance(directory: LockDirectory, uuid: string): boole
  */
 export function isEpochHeld(directory: LockDirectory, uuid: string, epoch: number): boolean {
   if (!isLeaseName(uuid) || !Number.isSafeInteger(epoch)) return false;
+  let isNamed = false;
   for (const descriptor of directory.filesNamed(leaseName(uuid))) {
     if (!isLocked(descriptor)) continue;
+    isNamed = true;
     const present = readRecord(descriptor)?.generation;
     if (present === epoch || typeof present !== 'number') return true;
   }
-  return false;
+  return !isNamed && isNameLocked(directory, leaseName(uuid));
 }
 
 /** The record of a holder of a share of what the file is of, or of an instance of the GPU. */

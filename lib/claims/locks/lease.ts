@@ -8,11 +8,13 @@ import {
   hasLeasedInstance,
   isHeldFrom,
   isLocked,
+  isNameLocked,
   LEASE,
   type LeaseKey,
   type Level,
   leaseName,
   levelOf,
+  lockName,
   readDivision,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -21,7 +23,7 @@ import { isLockedByOtherProgram, lockSize, type ShareParts, shareId, takeShare }
 
 const MAX_REPLACEMENTS = 16;
 
-/** A file that this process has locked. */
+/** A file that this process has locked, or the lock directory itself. */
 interface Part {
   name: string;
   descriptor: number;
@@ -136,7 +138,8 @@ export class Lease {
 
   /** Lets go of this process's hold only: a process that has inherited the descriptor keeps the lease. */
   abandon(): void {
-    for (const { descriptor } of [this.#own, ...this.#enclosing]) closeSync(descriptor);
+    const [name, ...enclosing] = this.#enclosing;
+    for (const part of [name, this.#own, ...enclosing]) if (part !== undefined) closeSync(part.descriptor);
   }
 
   /** The block was reserved when the file was made; should writing fail, people see an older record, and that is all. */
@@ -161,8 +164,11 @@ function lockAll(
 ): Locked | null {
   const level = levelOf(directory, key);
   if (level === null) return null;
+  // Opened first, so that it is closed first where the process ends: those waiting for a lease find the name free.
+  const itself = directory.openItself();
+  if (itself >= 0) parts.push({ name: '.', descriptor: itself, shareNumber: null });
   const lockPart = (name: string, mode: number, ofIt: ShareDemand | null = null) => {
-    const part = lockFile(directory, name, holder, mode, ofIt);
+    const part = lockFile(directory, itself, name, holder, mode, ofIt);
     if (part !== null) parts.push(part);
     return part;
   };
@@ -179,7 +185,7 @@ function lockAll(
   if (parent !== null && job === null) {
     if (isHeldFrom(directory, parent, 1) || readDivision(directory, { uuid: parent }).taken > 0) return null;
   }
-  const [, ...enclosing] = parts;
+  const enclosing = parts.filter((part) => part !== whole);
   if (share === null || whole.shareNumber === null) return { id: uuid, own: whole, enclosing };
   if (depth === 0 && hasLeasedInstance(directory, uuid)) return null;
   // Claims without the decision lock each take their units first, and then see those of the others.
@@ -189,7 +195,7 @@ function lockAll(
   if (own === null || isHeldFrom(directory, id, 1)) return null;
   const error = lockSize(own.descriptor, share);
   if (error !== 0) throw lockedByOtherProgram(directory, own.name);
-  return { id, own, enclosing: [whole, ...enclosing] };
+  return { id, own, enclosing: [...enclosing, whole] };
 }
 
 function isSameLevel(found: Level | null, { uuid, depth }: Level): boolean {
@@ -198,12 +204,13 @@ function isSameLevel(found: Level | null, { uuid, depth }: Level): boolean {
 
 /**
  * Opens and locks a lease file; null where a lock that excludes it is held.
- * @param mode EXCLUSIVE: the lease; SHARED: a part of it, as those who hold MIG instances do
+ * @param itself a descriptor of the lock directory @param mode EXCLUSIVE: the lease; SHARED: a part of it, as those who hold MIG instances do
  * @param share taken before the lease is locked: the file never looks as if it were leased, but not in shares
  * @throws ERR_LOCK_DIRECTORY
  */
 function lockFile(
   directory: LockDirectory,
+  itself: number,
   name: string,
   { generation: epoch }: RecordContents,
   mode: number,
@@ -221,6 +228,7 @@ function lockFile(
       if (!lock(descriptor, LEASE, mode)) return null;
       if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
       if (heldElsewhere(directory, name, mode)) return null;
+      if (itself >= 0 && lockName(itself, name, mode)) return null; // another holder's file was removed
       // Only another program can have locked a byte with a number by chance: one who could pass for the holder's job, were the
       // holder's own epoch not in the file. For its next instance, this claim may have another epoch of the same GPU's file.
       const hasEpoch = lock(descriptor, FIRST_EPOCH + epoch, EXCLUSIVE);
@@ -263,5 +271,5 @@ function heldElsewhere(directory: LockDirectory, name: string, mode: number): bo
   for (const descriptor of directory.filesNamed(name, directory.others)) {
     if (isLocked(descriptor, mode)) return true;
   }
-  return false;
+  return isNameLocked(directory, name, mode, directory.others);
 }

@@ -156,6 +156,16 @@ export class LockDirectory {
     return this.#at(path)?.openForProbe(name) ?? -errno.ENOENT;
   }
 
+  /** As {@link Directory.openItself}. */
+  openItself(): number {
+    return this.#directory?.openItself() ?? -errno.ENOENT;
+  }
+
+  /** As {@link Directory.itself}, here or for one of the others. */
+  itself(path = this.path): number {
+    return this.#at(path)?.itself ?? -errno.ENOENT;
+  }
+
   /** Others look for locks at the path: what is there now, if it will do as well. Whether it is another directory. */
   #openAgain(): boolean {
     const directory = Directory.at(this.path);
