@@ -161,7 +161,10 @@ export function* claim(
     traceStep('unlocked');
     if (outcome.leases !== null) {
       const { gpus, leases, marks, jobFile, all, seenAt, leasedAt } = outcome;
-      if (job === null && Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
+      if (
+        job === null &&
+        (request.together !== undefined || Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
+      )
         wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
       const claimed = { gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
       const cpus = request.bindsCPUs === true ? cpusNear(topologyOf(directory, all), gpus) : null;

@@ -18,8 +18,8 @@ import {
   parsePercent,
   parseSize,
 } from '../platform/index.ts';
-import { ownLimit, requestClass } from './queue/index.ts';
-import type { RequestClass, ShareSize } from './rules/index.ts';
+import { requestClass, requestLimits } from './queue/index.ts';
+import type { RequestClass, ShareSize, TogetherLimit } from './rules/index.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -94,6 +94,8 @@ export interface ClaimPurpose {
   readonly order?: string;
   /** How many GPUs the user may have at a time; default: any number. */
   readonly most?: number;
+  /** How many GPUs the user's groups may have together; default: any number. */
+  readonly together?: readonly TogetherLimit[];
   /** Whether other claims can be made inside of this one. */
   readonly isJob?: boolean;
   /** The command in the record; default: this process's own. */
@@ -139,6 +141,7 @@ export type DiscoveryRequest = Pick<
   | 'memory'
   | 'class'
   | 'most'
+  | 'together'
   | 'limitMs'
   | 'takesLimit'
   | 'order'
@@ -184,7 +187,7 @@ export function checkOptions(
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
       configuredDirectory: configuration.lockDirectory,
       // Preemptible GPUs are those that would be idle.
-      ...(purpose.class === 'preemptible' ? {} : { most: ownLimit(configuration).gpus }),
+      ...(purpose.class === 'preemptible' ? {} : requestLimits(configuration)),
       lockTimeout: parseDuration(
         given(options.lockTimeout, configuration.lockTimeout, DEFAULTS.lockTimeout),
         name('lockTimeout'),

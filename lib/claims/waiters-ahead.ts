@@ -13,6 +13,7 @@ import {
   type RequestClass,
   reservedFor,
   type ShareSize,
+  type TogetherLimit,
   unitsOf,
 } from './rules/index.ts';
 
@@ -153,6 +154,7 @@ interface DiscoveryDemand {
   count: number;
   class?: RequestClass;
   most?: number;
+  together?: readonly TogetherLimit[];
   order?: string;
   memory?: ShareSize;
 }
@@ -160,13 +162,16 @@ interface DiscoveryDemand {
 /** The request of a waiter: all GPUs that might become free for it. */
 export function gpuRequestOf(
   candidates: readonly Candidate[],
-  { count, class: own = 'normal', most, order, memory }: DiscoveryDemand,
+  { count, class: own = 'normal', most, together, order, memory }: DiscoveryDemand,
   scope: string | null,
 ): JoiningRequest {
   // A GPU that is left out for now is no obstacle to others.
   const wanted = candidates.filter(({ verdict }) => mayBecomeFree(verdict) && verdict.retryAt === undefined);
   const uuids = wanted.map(({ gpu }) => gpu.uuid);
-  const limit = most === undefined || scope !== null ? {} : { most };
+  const limit =
+    scope !== null
+      ? {}
+      : { ...(most === undefined ? {} : { most }), ...(together === undefined ? {} : { together }) };
   const place = order === undefined ? {} : { order };
   const share = memory === undefined ? {} : { memory };
   return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit, ...place, ...share };

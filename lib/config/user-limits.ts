@@ -9,12 +9,18 @@ export interface Limit {
   ms?: number;
 }
 
+/** Limits of a group. */
+export interface GroupLimit extends Limit {
+  /** How many GPUs all members hold together. */
+  together?: number;
+}
+
 /** The key `limits` of a machine's file. */
 export interface Limits {
   everybody: Limit;
   /** By name, or by number as text. */
   users: ReadonlyMap<string, Limit>;
-  groups: ReadonlyMap<string, Limit>;
+  groups: ReadonlyMap<string, GroupLimit>;
 }
 
 const EXAMPLE = '{ gpus: 4, for: 24h }';
@@ -25,16 +31,23 @@ const PARTS = {
 };
 const parseLimit = mapping<Limit>(EXAMPLE, {}, PARTS);
 
-const named = (place: Place) =>
-  new Map([...entriesOf(place, EXAMPLE)].map(([name, each]) => [name, parseLimit(each)]));
+const GROUP_EXAMPLE = '{ gpus: 1, together: 8 }';
+const parseGroupLimit = mapping<GroupLimit>(
+  GROUP_EXAMPLE,
+  {},
+  { ...PARTS, together: (place: Place) => ({ together: single(place, parseGPUs) }) },
+);
+
+const named = <Each>(place: Place, parse: (place: Place) => Each, example: string) =>
+  new Map([...entriesOf(place, example)].map(([name, each]) => [name, parse(each)]));
 
 const parseMachineLimits = mapping<Limit & Partial<Pick<Limits, 'users' | 'groups'>>>(
   EXAMPLE,
   {},
   {
     ...PARTS,
-    users: (place) => ({ users: named(place) }),
-    groups: (place) => ({ groups: named(place) }),
+    users: (place) => ({ users: named(place, parseLimit, EXAMPLE) }),
+    groups: (place) => ({ groups: named(place, parseGroupLimit, GROUP_EXAMPLE) }),
   },
 );
 

@@ -1,7 +1,7 @@
 // The request for a background job, as far as that can be checked and noted before it is made.
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
-import { LockDirectory, ownLimit, queueUp, type Slot } from '../claims/index.ts';
+import { LockDirectory, queueUp, requestLimits, type Slot } from '../claims/index.ts';
 import { errorCode, ifPossible } from '../errors.ts';
 import {
   errorReason,
@@ -245,6 +245,6 @@ export function takeSlot(request: JobRequest): Slot | null {
     uuids: wanted,
     scope: null,
     class: own,
-    most: ownLimit().gpus,
+    ...requestLimits(),
   });
 }

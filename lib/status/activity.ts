@@ -84,9 +84,8 @@ export function readActivity(
       return { index, instance, uuid, reason: null, shares: [], booking: null, state, lease };
     });
     const ahead = activeWaiters(waiters.slice(0, i));
-    const held = holdings().get(info.uid ?? -1)?.gpus ?? 0;
     const known = queue.find(({ pid, since }) => pid === info.pid && since === info.since);
-    const why = known?.why ?? whyWaiting(waiter, { ahead, gpus, latestStart: null, held });
+    const why = known?.why ?? whyWaiting(waiter, { ahead, gpus, latestStart: null });
     return { info, position: i + 1, count, isSuspended, why };
   });
   return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };

@@ -10,8 +10,8 @@ import {
   type GPUStatus,
   type Idle,
   noteLooks,
-  ownLimit,
   type Perspective,
+  requestLimits,
   runAsync,
   runSync,
   statusesOf,
@@ -79,7 +79,7 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Clai
     lockDirectory,
     configuredDirectory: configuration.lockDirectory,
     // To learn the user's groups may take a question to a directory service.
-    ...(perspective === 'machine' ? {} : { most: ownLimit(configuration).gpus }),
+    ...(perspective === 'machine' ? {} : requestLimits(configuration)),
     conventions: checkConventions(conventions, configuration, 'conventions'),
     count: 1,
   };

@@ -8,7 +8,6 @@ import {
   describeBooking,
   formatShare,
   type GPUStatus,
-  type Holdings,
   holdingsWhenAsked,
   LockDirectory,
   latestStarts,
@@ -44,18 +43,13 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
     conventions: checkConventions(options.conventions, configuration, 'conventions'),
     count: 1,
   };
-  return describeQueue(waiters, await discover(request, 'machine'), holdings);
+  return describeQueue(waiters, await discover(request, 'machine'));
 }
 
 const MINUTE_MS = 60_000;
 
 /** @param waiters from the first on */
-function describeQueue(
-  waiters: readonly Waiter[],
-  gpus: readonly GPUStatus[],
-  holdings: () => Holdings,
-): QueueEntry[] {
-  const held = (uid: number | null) => Math.round((holdings().get(uid ?? -1)?.gpus ?? 0) * 100) / 100;
+function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): QueueEntry[] {
   // GPUs that are booked by others don't count for what is foretold: the booking may not be over by then.
   const unbooked = waiters.map((waiter) => {
     const others = gpus.filter(({ booking }) => booking !== null && booking.user !== waiter.info.user);
@@ -112,7 +106,6 @@ function describeQueue(
         ahead: activeWaiters(waiters.slice(0, i)),
         gpus,
         latestStart,
-        held: held(uid),
       }),
       details: [
         waiter.isAboveLimit ? null : whyHere(i, waiters),
@@ -178,7 +171,7 @@ export async function observe(request: DiscoveryRequest, maxEntries: number): Pr
     const holdings = holdingsWhenAsked(directory);
     const waiters = [...queue.waiters(slots.slice(0, maxEntries), holdings)];
     const unread = Math.max(0, slots.length - maxEntries);
-    const described = describeQueue(waiters, gpus, holdings);
+    const described = describeQueue(waiters, gpus);
     return { gpus, intruders, queue: described, waiting: waiters.length + unread };
   } finally {
     queue.close();

@@ -1,5 +1,5 @@
 // Why a request waits, in one sentence: the page, `top`, `queue` and `jobs` all show this one.
-import type { GPUStatus, Waiter } from '../claims/index.ts';
+import { describeReached, type GPUStatus, type Waiter } from '../claims/index.ts';
 import { type LeaseInfo, label } from '../gpus/index.ts';
 import { formatSince, listWords } from '../platform/index.ts';
 
@@ -15,18 +15,16 @@ interface Circumstances {
   gpus: readonly WantedGPU[];
   /** ISO 8601: when it starts at the latest; null: unknown. */
   latestStart: string | null;
-  /** How many GPUs its user has. */
-  held: number;
 }
 
 const MAX_USERS = 3;
 const MAX_NAME_LENGTH = 24;
 
 /** Says what a request waits for, or for whom. */
-export function whyWaiting(waiter: Waiter, { ahead, gpus, latestStart, held }: Circumstances): string {
-  const { info, uuids, scope, isSuspended, isAboveLimit, most, preempts } = waiter;
+export function whyWaiting(waiter: Waiter, { ahead, gpus, latestStart }: Circumstances): string {
+  const { info, uuids, scope, isSuspended, reached, preempts } = waiter;
   if (isSuspended) return 'suspended: skipped until it resumes';
-  if (isAboveLimit) return `at its user's limit (${info.user} holds ${held} of ${most}), so others go first`;
+  if (reached !== null) return `${describeReached(reached, info.user)}, so others go first`;
   const isWanted = new Set(uuids);
   const others = [...ahead].filter(
     (each) => each.scope === scope && each.uuids.some((uuid) => isWanted.has(uuid)),

@@ -109,7 +109,7 @@ describe('limits', () => {
   it('are for everybody, users and groups; 0 is none', () => {
     write(
       machine,
-      'limits:\n  gpus: 4\n  for: 24h\n  users: { alice: { gpus: 8, for: 7d }, 1003: { for: 0 } }\n  groups: { staff: { gpus: 0 } }\n',
+      'limits:\n  gpus: 4\n  for: 24h\n  users: { alice: { gpus: 8, for: 7d }, 1003: { for: 0 } }\n  groups: { staff: { gpus: 0 }, students: { together: 8 } }\n',
     );
     write(user, 'limits: { gpus: 2 }');
     const { limits, ownLimits } = load();
@@ -119,7 +119,10 @@ describe('limits', () => {
         ['alice', { gpus: 8, ms: 604_800_000 }],
         ['1003', { ms: Number.POSITIVE_INFINITY }],
       ]),
-      groups: new Map([['staff', { gpus: Number.POSITIVE_INFINITY }]]),
+      groups: new Map<string, object>([
+        ['staff', { gpus: Number.POSITIVE_INFINITY }],
+        ['students', { together: 8 }],
+      ]),
     });
     expect(ownLimits).toMatchObject({ everybody: { gpus: 2 } });
   });
@@ -142,6 +145,13 @@ describe('limits', () => {
       'limits.users.alice is given twice',
     ],
     ['limits:\n  groups: { staff: { nice: 4 } }', 2, "limits.groups.staff: there is no key 'nice'"],
+    [
+      'limits:\n  groups: { staff: { together: all } }',
+      2,
+      "limits.groups.staff.together: 'all' is not a number of GPUs",
+    ],
+    ['limits:\n  together: 8', 2, "limits: there is no key 'together'"],
+    ['limits:\n  users: { alice: { together: 8 } }', 2, "limits.users.alice: there is no key 'together'"],
   ])('are refused with their line: %j', (text, line, why) => {
     write(machine, text);
     expect(failure()).toContain(`machine.yaml:${line}: ${why}`);

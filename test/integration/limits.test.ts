@@ -124,6 +124,88 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     expect((await served).code).toBe(0);
   });
 
+  describe('of a group together', () => {
+    // Two users whose group is nogroup, as directory services say.
+    const [carol, dave] = [alice, { uid: 4, gid: NOBODY, umask: '022' }];
+    const configure = (together: number) =>
+      machine.configure(`order: fifo\nlimits: { groups: { ${NOBODY}: { together: ${together} } } }\n`);
+
+    test('its members never hold more, and are served as soon as one of them ends', async () => {
+      configure(3);
+      const witness = join(machine.directory, 'witness');
+      mkdirSync(witness);
+      chmodSync(witness, 0o777);
+      const look = `touch ${witness}/$$; ls ${witness} | wc -l; sleep 0.4; rm ${witness}/$$`;
+      const ends = [carol, dave, carol, dave, dave, carol, dave].map((user) =>
+        finished(machine.startCommand([...RUN, '--', 'sh', '-c', look], user)),
+      );
+      const seen: number[] = [];
+      for (const { code, stdout } of await Promise.all(ends)) {
+        expect(code).toBe(0);
+        seen.push(Number(stdout));
+      }
+      expect(Math.max(...seen)).toBe(3);
+    });
+
+    test('a request at the limit says so, holds nobody up, and is woken by the end of another member’s lease', async () => {
+      configure(2);
+      const never = await machine.runCommand([...RUN, '-n', '3', '--', 'true'], carol);
+      expect(never.code).toBe(64);
+      expect(never.stderr).toMatch(
+        /3 GPUs asked for, and members of 65534 may have 2 together here \(limits\.groups\.65534\.together in/,
+      );
+      const first = await holds(2, carol);
+      const refused = await machine.runCommand([...RUN, '--no-wait', '--', 'true'], dave);
+      expect(refused.code).toBe(75);
+      expect(refused.stderr).toMatch(
+        /GPU 2: free, but members of 65534 hold 2 of the 2 GPUs that they may have together/,
+      );
+      const waiting = machine.startCommand([...RUN, '--', 'true'], dave);
+      const served = finished(waiting);
+      await output(waiting, /members of 65534 hold 2 of the 2 GPUs/);
+      const waiters = new Waiters(machine);
+      await waiters.untilWaiting(1);
+      expect((await waiters.queue())[0].why).toBe(
+        "at its group's limit (65534 hold 2 of 2 together), so others go first",
+      );
+      expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);
+      // Root's GPUs don't count for a group of root.
+      expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'])).code).toBe(0);
+      const began = Date.now();
+      first.stdin?.end();
+      expect((await served).code).toBe(0);
+      expect(Date.now() - began).toBeLessThan(20_000);
+    });
+
+    test('shares count by their part', async () => {
+      configure(1);
+      const half = await startHolder(machine, ['--memory', '50%'], carol);
+      expect(
+        (await machine.runCommand([...RUN, '--no-wait', '--memory', '50%', '--', 'true'], dave)).code,
+      ).toBe(0);
+      expect(
+        (await machine.runCommand([...RUN, '--no-wait', '--memory', '60%', '--', 'true'], dave)).code,
+      ).toBe(75);
+      await endHolder(half);
+    });
+
+    test('waiters behind a request of another member go on when the group has too many for it', async () => {
+      configure(2);
+      const held = await startHolder(machine, ['--devices', '1']);
+      const request = ['--devices', '0-1', '-n', '2', '--', 'true'];
+      const daves = machine.startCommand([...RUN, ...request], dave);
+      await output(daves, /[Ww]aiting/);
+      const bobs = machine.startCommand([...RUN, '--devices', '0', '--', 'true'], bob);
+      await output(bobs, /[Ww]aiting/);
+      const ended = finished(bobs);
+      const other = await startHolder(machine, ['--devices', '2'], carol);
+      expect((await ended).code).toBe(0);
+      const served = finished(daves);
+      for (const child of [other, held]) child.stdin?.end();
+      expect((await served).code).toBe(0);
+    });
+  });
+
   test('waiters behind a request go on when its user gets other GPUs, and so has too many for it', async () => {
     machine.configure(`order: fifo\nlimits: { users: { ${NOBODY}: { gpus: 2 } } }\n`);
     const held = await startHolder(machine, ['--devices', '1']);

@@ -26,6 +26,8 @@ export const uuidOf = (gpu: number): string => `GPU-00000000-0000-4000-8000-0000
 export interface Starting {
   env?: Record<string, string | undefined>;
   uid?: number;
+  /** Default: the number of the user. */
+  gid?: number;
   /** In octal. */
   umask?: string;
   cwd?: string;
@@ -69,9 +71,9 @@ export function canMount(): boolean {
 }
 
 /** Words that run a program as a user, with a umask. */
-export function wrapped(words: string[], { uid, umask }: Starting): [string, string[]] {
+export function wrapped(words: string[], { uid, gid = uid, umask }: Starting): [string, string[]] {
   const all = [
-    ...(uid === undefined ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--']),
+    ...(uid === undefined ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', '--']),
     ...(umask === undefined ? [] : ['sh', '-c', `umask ${umask}; exec "$@"`, 'sh']),
     ...words,
   ];

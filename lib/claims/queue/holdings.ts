@@ -1,6 +1,7 @@
 // The users who hold GPUs of the machine, and how many. Any user can write records, so the owner of a lease follows from the kernel's locks, and from the
 // owner of the file that only the lease's holder can have made.
 import { native, OFD, SHARED } from '../../native.ts';
+import { groupsOf, sanitize } from '../../platform/index.ts';
 import {
   FIRST_EPOCH,
   FIRST_UNIT,
@@ -14,6 +15,7 @@ import {
   readJobFile,
   readSize,
 } from '../locks/index.ts';
+import { isAboveLimit, type TogetherLimit } from '../rules/index.ts';
 
 /** So many epochs of one file are looked at: other programs may have locked such bytes, too. */
 const MAX_LOCKED_EPOCHS = 64;
@@ -60,6 +62,70 @@ export function readHoldings(
     }
   }
   return holdings;
+}
+
+/** What a request asks for, and what its user and the user's groups may have. */
+export interface LimitedSize {
+  uid: number;
+  /** How many GPUs are asked for; MIG instances and shares count by their part. */
+  size: number;
+  most?: number | null | undefined;
+  together?: readonly TogetherLimit[] | undefined;
+}
+
+/** A limit that a request has to wait for. Numbers are rounded, for people. */
+export interface ReachedLimit {
+  /** null: the user's own. */
+  group: string | null;
+  most: number;
+  held: number;
+  /** The leases that count. */
+  uuids: readonly string[];
+}
+
+/** The limit that a request would exceed; null: none. */
+export function reachedLimit(
+  { uid, size, most, together = [] }: LimitedSize,
+  holdings: () => Holdings,
+): ReachedLimit | null {
+  const limits = [
+    ...(most == null || !Number.isFinite(most)
+      ? []
+      : [{ group: null, most, isCounted: (user: number) => user === uid }]),
+    ...together.map(({ group, gid, most }) => ({
+      group,
+      most,
+      isCounted: (user: number) => isMember(user, gid),
+    })),
+  ];
+  for (const { group, most, isCounted } of limits) {
+    const counted = [...holdings()].filter(([user]) => isCounted(user)).map(([, held]) => held);
+    const held = counted.reduce((sum, { gpus }) => sum + gpus, 0);
+    if (isAboveLimit(held + size, most))
+      return {
+        group,
+        most: rounded(most),
+        held: rounded(held),
+        uuids: counted.flatMap(({ uuids }) => uuids),
+      };
+  }
+  return null;
+}
+
+function rounded(gpus: number): number {
+  return Math.round(gpus * 100) / 100;
+}
+
+/** Whether the GPUs of a user count for a group. Root isn't limited. */
+function isMember(uid: number, gid: number): boolean {
+  return uid !== 0 && groupsOf(uid).has(gid);
+}
+
+/** "at its user's limit (bob holds 2 of 2)" @param user the request's */
+export function describeReached({ group, most, held }: ReachedLimit, user: string): string {
+  return group === null
+    ? `at its user's limit (${user} holds ${held} of ${most})`
+    : `at its group's limit (${sanitize(group, 40)} hold ${held} of ${most} together)`;
 }
 
 /** The holdings, read when they are first asked for. */

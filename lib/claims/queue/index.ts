@@ -12,8 +12,8 @@ export {
   type StoredBooking,
   untilBookingsEnd,
 } from './booking-files.ts';
-export { type Holdings, holdingsWhenAsked, lockedEpochs } from './holdings.ts';
-export { allowedTime, applyLimit, ownLimit, partOf, sizeOf } from './own-limit.ts';
+export { describeReached, type Holdings, holdingsWhenAsked, lockedEpochs } from './holdings.ts';
+export { allowedTime, applyLimit, partOf, requestLimits, sizeOf } from './own-limit.ts';
 export { putFirst, wakeThoseBehind } from './own-requests.ts';
 export { HEARTBEAT_MS, stampBookings, WAIT_QUEUE_FILE } from './queue-file.ts';
 export { requestClass, whoMay } from './request-class.ts';

@@ -2,10 +2,10 @@
 import { type Configuration, loadConfiguration } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { type GPU, isInstance, type Sharing, type Verdict } from '../../gpus/index.ts';
-import { formatDuration, groupNames, userName } from '../../platform/index.ts';
+import { findGid, formatDuration, groupNames, userName } from '../../platform/index.ts';
 import type { LockDirectory } from '../locks/index.ts';
-import { isAboveLimit, limitOf, type UserLimit } from '../rules/index.ts';
-import { readHoldings } from './holdings.ts';
+import { type JoiningRequest, limitOf, type TogetherLimit, type UserLimit } from '../rules/index.ts';
+import { reachedLimit, readHoldings } from './holdings.ts';
 
 interface Judged {
   gpu: GPU;
@@ -13,16 +13,31 @@ interface Judged {
   sharing?: Sharing;
 }
 
-const NO_LIMIT: UserLimit = { gpus: Number.POSITIVE_INFINITY, ms: Number.POSITIVE_INFINITY };
+/** The limits of this process's user, and of the user's groups. */
+interface OwnLimit extends UserLimit {
+  together: readonly TogetherLimit[];
+}
+
+const NO_LIMIT: OwnLimit = { gpus: Number.POSITIVE_INFINITY, ms: Number.POSITIVE_INFINITY, together: [] };
 
 type Limited = Pick<Configuration, 'limits' | 'ownLimits'>;
 
 /** @throws ERR_CONFIGURATION */
-export function ownLimit({ limits, ownLimits }: Limited = loadConfiguration()): UserLimit {
+function ownLimit({ limits, ownLimits }: Limited = loadConfiguration()): OwnLimit {
   if (limits === undefined && ownLimits === undefined) return NO_LIMIT;
   const uid = process.geteuid?.() ?? 0;
   const groups = uid === 0 || !limits?.groups.size ? [] : groupNames([...limits.groups.keys()]);
-  return limitOf({ uid, user: userName(uid), groups }, limits, ownLimits?.everybody);
+  const together = groups.flatMap((group) => {
+    const [gid, most] = [findGid(group), limits?.groups.get(group)?.together];
+    return gid == null || most === undefined || !Number.isFinite(most) ? [] : [{ group, gid, most }];
+  });
+  return { ...limitOf({ uid, user: userName(uid), groups }, limits, ownLimits?.everybody), together };
+}
+
+/** What a request says of these limits. */
+export function requestLimits(configuration?: Limited): Pick<JoiningRequest, 'most' | 'together'> {
+  const { gpus: most, together } = ownLimit(configuration);
+  return { most, ...(together.length === 0 ? {} : { together }) };
 }
 
 /** How long a command may run whose user says so, or says nothing. @throws ERR_INVALID_ARGUMENT for more than the limit, ERR_CONFIGURATION */
@@ -63,36 +78,43 @@ export function sizeOf(candidates: readonly Judged[], count: number): number {
 }
 
 /**
- * Takes away the free GPUs, where the user holds too many already: those come first.
+ * Takes away the free GPUs, where the user, or a group of the user, holds too many already: those come first.
  * @throws ERR_INVALID_ARGUMENT for more than the user may ever have
  */
 export function applyLimit<Candidate extends Judged>(
   candidates: Candidate[],
-  { count, most: limit }: { count: number; most?: number },
+  { count, most, together = [] }: { count: number } & Pick<JoiningRequest, 'most' | 'together'>,
   directory: LockDirectory | null,
 ): Candidate[] {
-  if (limit === undefined || !Number.isFinite(limit)) return candidates;
+  if (!Number.isFinite(most ?? Number.POSITIVE_INFINITY) && together.length === 0) return candidates;
   const size = sizeOf(candidates, count);
   const user = ownName();
-  if (isAboveLimit(size, limit)) {
+  const request = { uid: process.geteuid?.() ?? 0, size, most, together };
+  const ever = reachedLimit(request, () => new Map());
+  if (ever !== null) {
+    const [may, key] =
+      ever.group === null
+        ? [`${user} may have ${ever.most} at a time`, 'limits.gpus']
+        : [`members of ${ever.group} may have ${ever.most} together`, `limits.groups.${ever.group}.together`];
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `${count === 1 ? 'a GPU' : `${count} GPUs`} asked for, and ${user} may have ${shown(limit)} at a time here (limits.gpus in the configuration). Ask for fewer.`,
+      `${count === 1 ? 'a GPU' : `${count} GPUs`} asked for, and ${may} here (${key} in the configuration). Ask for fewer.`,
     );
   }
   if (directory === null) return candidates;
   const all = candidates.map(({ gpu }) => gpu);
   const parts = new Map(all.map((gpu) => [gpu.uuid, partOf(gpu, all)]));
-  const held = readHoldings(directory, (uuid) => parts.get(uuid)).get(process.geteuid?.() ?? 0);
-  if (held === undefined || !isAboveLimit(held.gpus + size, limit)) return candidates;
-  const reason = `free, but you have ${shown(held.gpus)} of the ${shown(limit)} ${limit === 1 ? 'GPU' : 'GPUs'} that ${user} may have at a time`;
+  const reached = reachedLimit(request, () => readHoldings(directory, (uuid) => parts.get(uuid)));
+  if (reached === null) return candidates;
+  const { group, held, most: limit, uuids: ownLeases } = reached;
+  const gpus = limit === 1 ? 'GPU' : 'GPUs';
+  const reason =
+    group === null
+      ? `free, but you have ${held} of the ${limit} ${gpus} that ${user} may have at a time`
+      : `free, but members of ${group} hold ${held} of the ${limit} ${gpus} that they may have together`;
   return candidates.map((candidate) =>
     candidate.verdict.state === 'free'
-      ? { ...candidate, verdict: { state: 'leased', reason, transient: false, ownLeases: held.uuids } }
+      ? { ...candidate, verdict: { state: 'leased', reason, transient: false, ownLeases } }
       : candidate,
   );
-}
-
-function shown(gpus: number): string {
-  return String(Math.round(gpus * 100) / 100);
 }

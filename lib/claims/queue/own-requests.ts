@@ -1,8 +1,8 @@
 // The order of one user's own requests in the wait queue.
 
 import type { LockDirectory } from '../locks/index.ts';
-import { findBlockers, inNewOrder, isAboveLimit, reservedFor, type Tag } from '../rules/index.ts';
-import { holdingsWhenAsked } from './holdings.ts';
+import { findBlockers, inNewOrder, reservedFor, type Tag } from '../rules/index.ts';
+import { holdingsWhenAsked, reachedLimit } from './holdings.ts';
 import { changeTags } from './queue-file.ts';
 import { type Waiter, WaitQueue } from './wait-queue.ts';
 
@@ -40,8 +40,8 @@ export function putFirst(
 }
 
 /**
- * Wakes the waiters that follow requests of this user: these no longer delay others, because the user has just got GPUs.
- * A request that isn't what it was is news to them: it is made a millisecond younger.
+ * Wakes the waiters that follow requests which no longer delay others, because this user has just got GPUs: other requests of
+ * this user, or of a group of the user. A request that isn't what it was is news to them: it is made a millisecond younger.
  * @param got how many GPUs @param served the place of the request that got them, which is left soon; null: it has none
  */
 export function wakeThoseBehind(directory: LockDirectory, got: number, served: number | null): void {
@@ -53,12 +53,14 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
     const waiters = [...queue.waiters(queue.order(), holdings)].filter(
       ({ slot, scope, isSuspended }) => scope === null && !isSuspended && slot !== served,
     );
-    const isOwn = (waiter: Waiter): waiter is Tagged => waiter.tag?.uid === uid;
-    if (!waiters.some((waiter) => isOwn(waiter) && waiter.isAboveLimit)) return;
-    const before = (holdings().get(uid)?.gpus ?? 0) - got;
-    const heldUp = ({ size, most, isAboveLimit: isNow }: Tagged) =>
-      isNow && !isAboveLimit(before + size, most ?? Number.POSITIVE_INFINITY);
-    const passed = new Set(waiters.filter(isOwn).filter(heldUp));
+    if (!waiters.some((waiter) => waiter.isAboveLimit)) return;
+    const { gpus, uuids } = holdings().get(uid) ?? { gpus: 0, uuids: [] };
+    const before = new Map([...holdings(), [uid, { gpus: gpus - got, uuids }]]);
+    const isHeldUp = (waiter: Waiter): waiter is Tagged =>
+      waiter.isAboveLimit &&
+      waiter.tag?.uid != null &&
+      reachedLimit({ ...waiter, uid: waiter.tag.uid }, () => before) === null;
+    const passed = new Set(waiters.filter(isHeldUp));
     const awaited = new Set<Waiter>();
     const ahead: Waiter[] = [];
     for (const waiter of waiters) {
@@ -66,7 +68,7 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
         for (const each of findBlockers(waiter, ahead.toReversed())) awaited.add(each);
         for (const each of reservedFor(waiter.uuids, null, ahead).values()) awaited.add(each);
       }
-      if (!waiter.isAboveLimit || (isOwn(waiter) && passed.has(waiter))) ahead.push(waiter);
+      if (!waiter.isAboveLimit || passed.has(waiter as Tagged)) ahead.push(waiter);
     }
     const woken = [...passed].filter((each) => awaited.has(each));
     if (woken.length === 0) return;

@@ -121,7 +121,7 @@ export class Slot {
 
   #write(
     by: RecordContents,
-    { count, size = count, memory, uuids, scope, most }: Omit<JoiningRequest, 'class'>,
+    { count, size = count, memory, uuids, scope, most, together = [] }: Omit<JoiningRequest, 'class'>,
     preempts: readonly number[] = [],
   ): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
@@ -134,6 +134,7 @@ export class Slot {
       ...(memory === undefined ? {} : { memory }),
       scope,
       ...(most === undefined || !Number.isFinite(most) ? {} : { most }),
+      ...(together.length === 0 ? {} : { together }),
       ...(preempts.length === 0 ? {} : { preempts }),
     };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);

@@ -6,14 +6,14 @@ import {
   bookingInTheWay,
   type GpuRequest,
   inOrder,
-  isAboveLimit,
   type Place,
   parseTag,
   type ShareSize,
   type Tag,
+  type TogetherLimit,
 } from '../rules/index.ts';
 import { bookedRequest, bookingsWhenAsked } from './booking-files.ts';
-import { holdingsWhenAsked } from './holdings.ts';
+import { holdingsWhenAsked, type ReachedLimit, reachedLimit } from './holdings.ts';
 import {
   blockOffset,
   describeDamaged,
@@ -46,8 +46,12 @@ export interface Waiter extends GpuRequest {
   tag: Tag | null;
   /** How many GPUs its user may have at a time, where that is limited; null: no limit. */
   most: number | null;
-  /** Waits for its user's own GPUs: it holds up no other request. */
+  /** How many the user's groups may have together. */
+  together: readonly TogetherLimit[];
+  /** Waits for GPUs of its user, or of a group of the user: it holds up no other request. */
   isAboveLimit: boolean;
+  /** That limit; null: none. */
+  reached: ReachedLimit | null;
   /** The GPUs that it can't use now, as they are booked by others. */
   booked: readonly string[];
 }
@@ -86,6 +90,8 @@ const SHARE_SIZE: schema.Check<ShareSize> = (value, path) => {
   return bytes === null ? { percent: percent ?? 100 } : { bytes };
 };
 const TIME = schema.or(schema.amount(8.64e15, Number.MIN_VALUE), null);
+/** A user is in no more groups that have a limit. */
+const MAX_GROUPS = 16;
 const REQUEST = schema.record({
   place: schema.whole(),
   boot: schema.text,
@@ -99,6 +105,13 @@ const REQUEST = schema.record({
   waitUntil: TIME,
   order: schema.or(schema.text, null),
   most: schema.or(schema.amount(), null),
+  together: schema.or(
+    schema.listOf(
+      schema.record({ group: schema.text, gid: schema.whole(2 ** 32), most: schema.amount() }),
+      MAX_GROUPS,
+    ),
+    [],
+  ),
   preempts: schema.or(schema.validOf(schema.whole(MAX_EPOCHS)), []),
 });
 
@@ -200,6 +213,7 @@ export class WaitQueue {
       waitUntil,
       order,
       most,
+      together,
       preempts,
     } = request;
     const heartbeat = block.toString('latin1', RECORD_SIZE - HEARTBEAT_BYTES);
@@ -210,7 +224,8 @@ export class WaitQueue {
     const user = bookedRequest(tag?.uid ?? info.uid ?? -1, tag?.class ?? 'normal', limitMs);
     const at = Date.now();
     const isBooked = (uuid: string) => bookingInTheWay(uuid, user, bookings(), at) !== null;
-    const isLimited = most !== null && tag !== null && tag.uid !== null;
+    const owner = tag?.uid ?? null;
+    const reached = owner === null ? null : reachedLimit({ uid: owner, size, most, together }, holdings);
     return {
       slot,
       count,
@@ -224,8 +239,10 @@ export class WaitQueue {
       waitUntil,
       tag,
       most,
+      together,
       preempts,
-      isAboveLimit: isLimited && isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + size, most),
+      isAboveLimit: reached !== null,
+      reached,
       booked: scope === null && bookings().length > 0 ? uuids.filter(isBooked) : [],
       isIdle: /rests|wakes/.test(heartbeat),
       isSuspended:

@@ -7,7 +7,7 @@ export {
   bookingsInForce,
 } from './bookings.ts';
 export { type GPUUse, latestStarts } from './latest-start.ts';
-export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
+export { isAboveLimit, limitOf, type TogetherLimit, type UserLimit } from './limits.ts';
 export {
   CLASSES,
   formatTag,

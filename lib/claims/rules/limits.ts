@@ -1,5 +1,12 @@
 import type { Limit, Limits } from '../../config/index.ts';
 
+/** How many GPUs the members of a group may hold together. */
+export interface TogetherLimit {
+  group: string;
+  gid: number;
+  most: number;
+}
+
 /** The limits of one user. Infinity: none. */
 export interface UserLimit {
   /** GPUs at a time. */

@@ -1,3 +1,4 @@
+import type { TogetherLimit } from './limits.ts';
 import type { RequestClass } from './order.ts';
 import type { ShareSize } from './shares.ts';
 
@@ -21,6 +22,8 @@ export interface JoiningRequest extends Omit<GpuRequest, 'slot'> {
   size?: number;
   /** How many GPUs the user may have at a time; default: any number. */
   most?: number;
+  /** How many the user's groups may have together; default: any number. */
+  together?: readonly TogetherLimit[];
   /** The tag that it had before, as text. */
   order?: string;
 }
