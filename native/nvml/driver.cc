@@ -333,7 +333,7 @@ bool Driver::read_topology(Topology& topology, bool on_main_thread) {
   if (asking_ != nullptr && !asking_->is_over()) return false;
   std::vector<Device> devices;
   for (uint32_t i = 0; i < gpus_.size(); i++) devices.push_back(is_stuck(i) ? nullptr : gpus_[i]->handle());
-  asking_ = std::make_shared<TopologyJob>(library_, std::move(devices));
+  asking_ = std::shared_ptr<TopologyJob>(new TopologyJob(library_, std::move(devices)));
   if (hand_to_worker(asking_) != 0) asking_->withdraw();
   const Wait outcome = wait_for(asking_, on_main_thread, kTimeout);
   if (outcome == Wait::stalled) {

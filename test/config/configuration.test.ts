@@ -234,7 +234,7 @@ describe('configuration files', () => {
       write(user, '');
       write(path, 'maxPower: 80');
       chmodSync(path, 0o666);
-      expect(failure()).toMatch(new RegExp(`^${path}: everybody may write to it`));
+      expect(failure()).toMatch(new RegExp(`^${path}: every user may write to it`));
     }
   });
 
