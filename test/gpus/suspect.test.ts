@@ -97,7 +97,7 @@ describe('the table of what CUDA says', () => {
       .filter((name) => name.endsWith('.ts'))
       .flatMap((name) => readFileSync(join(lib, name), 'utf8').split('\n'))
       .filter((line) => /--gpu-reset -i|-mig [01]\\`|--gpu-reset`/.test(line));
-    expect(lines.length).toBeGreaterThan(2);
+    expect(lines.length).toBeGreaterThan(0);
     expect(lines.filter((line) => !line.includes('${BEFORE_RESET}'))).toEqual([]);
   });
 

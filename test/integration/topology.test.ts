@@ -6,6 +6,7 @@ import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
+import { diagnosePart, said } from '../support/doctor.ts';
 import { alice, bob, endHolder, startHolder } from '../support/holders.ts';
 import { command, Machine, type Starting, whyNotNobody } from '../support/machine.ts';
 
@@ -236,8 +237,8 @@ test('a bridge that is down connects nothing, and is shown', async () => {
   const { stdout } = await machine.runCommand(['status', '--topology'], { env });
   expect(stdout).toMatch(/^ +0 +X +PIX +NODE +NODE /m);
   expect(stdout).toContain('warning: GPU 2: 4 of its 4 NVLinks are down');
-  expect((await machine.runCommand(['doctor'], { env })).stdout).toMatch(
-    /warning +GPU 2 .*: 4 of its 4 NVLinks are down\.\s+\[nvlink-down\]\s+-> `nvidia-smi nvlink --status -i 2`/,
+  expect(said(await diagnosePart(machine, 'gpus', { env }), 'nvlink-down')).toMatch(
+    /^GPU 0 .*: 4 of its 4 NVLinks are down\. -> .*nvlink --status -i 0.*\nGPU 2 /,
   );
   const { devices } = JSON.parse(
     (

@@ -30,8 +30,13 @@ const CASES: [sentence: string, waiter: object, circumstances: object][] = [
   ['suspended: skipped until it resumes', { isSuspended: true }, {}],
   [
     "at its user's limit (ana holds 2 of 2), so others go first",
-    { isAboveLimit: true, most: 2 },
-    { held: 2 },
+    { reached: { group: null, most: 2, held: 2, uuids: [] } },
+    {},
+  ],
+  [
+    "at its group's limit (students hold 8 of 8 together), so others go first",
+    { reached: { group: 'students', most: 8, held: 8, uuids: [] } },
+    {},
   ],
   ["after ben's vit-large", {}, { ahead: [ahead('ben', 'vit-large')] }],
   [
@@ -81,20 +86,27 @@ test.each(CASES)('why a request waits, in one sentence: %s', (sentence, more, ci
       takesLimit: true,
     },
     ...{ waitUntil: null, preempts: [], isSuspended: false, isIdle: false, tag: null, most: null },
-    ...{ isAboveLimit: false, booked: [], ...more },
+    ...{ reached: null, booked: [], ...more },
   };
-  const rest = { ahead: [], gpus: [], latestStart: null, held: 0, ...circumstances };
+  const rest = { ahead: [], gpus: [], latestStart: null, ...circumstances };
   const said = whyWaiting(waiter as never, rest as never);
   expect(said.replace(/until .*/, 'until')).toBe(sentence.replace(/until .*/, 'until'));
 });
 
 test('why a request waits: the latest start follows, and a long name is cut', () => {
-  const waiter = { count: 1, uuids: MINE, scope: null, info: info('ana'), preempts: [], booked: [] };
+  const waiter = {
+    count: 1,
+    uuids: MINE,
+    scope: null,
+    info: info('ana'),
+    preempts: [],
+    booked: [],
+    reached: null,
+  };
   const circumstances = {
     ahead: [ahead('ben', 'x'.repeat(64))],
     gpus: [],
     latestStart: booking.until,
-    held: 0,
   };
   expect(whyWaiting(waiter as never, circumstances as never)).toMatch(
     /^after ben's x{23}…; by .*2999.* at the latest$/,
