@@ -183,7 +183,7 @@ async function offerFor(commands: Commands, line: readonly Word[], isInGroup = f
 
 async function offerHelp(commands: Commands, [name, ...more]: readonly string[]): Promise<Offer> {
   if (name === undefined) return offerWords(named(commands));
-  const command = await commands[name]?.load();
+  const command = Object.hasOwn(commands, name) ? await commands[name]?.load() : undefined;
   return command !== undefined && 'commands' in command ? offerHelp(command.commands, more) : offerWords([]);
 }
 
