@@ -217,7 +217,8 @@ async function offerForCommand(command: DescribedCommand, line: readonly Word[])
   if (operands === 'files-and-command-line') return { action: 'file', words: [] };
   if (operands === 'jobs') return offerWords(await jobs());
   if (typeof operands === 'object') {
-    const next = operand === null ? operands.first : operands.after?.[operand];
+    const { first, after = {} } = operands;
+    const next = operand === null ? first : Object.hasOwn(after, operand) ? after[operand] : undefined;
     if (next === 'file') return { action: 'file', words: [] };
     if (next !== undefined) return offerWords(plain(next));
   }
@@ -225,7 +226,8 @@ async function offerForCommand(command: DescribedCommand, line: readonly Word[])
 }
 
 function optionOf(options: OptionTable, word: string): Option | undefined {
-  if (word.startsWith('--')) return options[word.slice(2)];
+  const name = word.slice(2);
+  if (word.startsWith('--')) return Object.hasOwn(options, name) ? options[name] : undefined;
   return Object.values(options).find(({ short }) => short !== undefined && word === `-${short}`);
 }
 
