@@ -30,11 +30,20 @@ export function stateOf(
   return { job, state: endState(job) };
 }
 
+/** Exit codes of a command that SIGTERM or SIGKILL has ended. */
+const EX_TERMINATED = 143;
+const EX_KILLED = 137;
+
 function endState({ progress, end, cancellation }: StoredJob): Job['state'] {
   if (progress?.failure !== undefined) return progress.failure.isCancelled ? 'cancelled' : 'failed';
   const isOver = end !== null && end.ended !== null;
-  // The job may have ended by itself before it was cancelled.
-  if (cancellation !== null && (end?.cancelled === true || !isOver)) return 'cancelled';
+  // The job may have ended by itself before it was cancelled. A SIGTERM that was for the process before its keeper ends the command
+  // without the keeper's knowledge.
+  if (cancellation !== null) {
+    const wasSignalled = isOver && [null, EX_TERMINATED, EX_KILLED].includes(end.exitCode);
+    if (!isOver || end.cancelled === true || (wasSignalled && Number(end.ended) >= cancellation.at))
+      return 'cancelled';
+  }
   if (!isOver || end.exitCode === null) return 'lost';
   return end.exitCode === 0 ? 'completed' : 'failed';
 }

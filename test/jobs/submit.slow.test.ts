@@ -1,7 +1,18 @@
 // Jobs in the background, from their submission to their end.
-import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  closeSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { writeBlock } from '../../lib/jobs/job-record.ts';
 import { fixture } from '../support/keeper.ts';
 import { command, finished, launcher, Machine, output, python } from '../support/machine.ts';
 import { sendSignal, stat } from '../support/processes.ts';
@@ -674,4 +685,21 @@ test('a job on more GPUs than its record has room for names some, and all the re
   expect(await many.logs(id)).toBe('');
   await many.end();
   await large.close();
+});
+
+test.each([
+  ['after its cancellation was noted is cancelled', 1_000, 'cancelled'],
+  ['before that has failed', -60_000, 'failed'],
+])('a command that SIGTERM ends without its keeper %s', async (_, earlierMs, state) => {
+  const id = await jobs.submit(['--', 'sh', '-c', 'echo $$ > pid; exec sleep 60'], {
+    cwd: machine.directory,
+  });
+  const pid = join(machine.directory, 'pid');
+  await until(() => existsSync(pid) && readFileSync(pid, 'utf8').endsWith('\n'));
+  await jobs.reach(id, 'running');
+  const file = openSync(join(jobs.directoryOf(id), 'job'), 'r+');
+  expect(writeBlock(file, 'cancellation', { at: Date.now() - earlierMs, reason: null })).toBe(true);
+  closeSync(file);
+  sendSignal(Number(readFileSync(pid, 'utf8')), 'SIGTERM');
+  expect(await jobs.reach(id, 'cancelled', 'failed')).toMatchObject({ state, exitCode: 143 });
 });
