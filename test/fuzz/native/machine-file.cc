@@ -15,7 +15,9 @@ void check_gpu(const Gpu& gpu) {
   EXPECT(gpu.total() >> 20 == gpu.model->memory_mib);
   EXPECT(*gpu.model->name && strlen(gpu.model->name) < 64 &&
          fuzz::is_printable(gpu.model->name, strlen(gpu.model->name)));
-  EXPECT(strlen(gpu.uuid) == 40 && gpu.bus < 256 && gpu.slot < 32 && gpu.compute_mode < 4);
+  // Those of a Jetson have no prefix.
+  const bool has_prefix = strstr(gpu.model->name, "(nvgpu)") == nullptr;
+  EXPECT(strlen(gpu.uuid) == (has_prefix ? 40 : 36) && gpu.bus < 256 && gpu.slot < 32 && gpu.compute_mode < 4);
   EXPECT(!gpu.mig || gpu.can_mig());
   EXPECT(gpu.graphics_count <= kMaxGraphics);
   for (uint32_t i = 0; i < gpu.graphics_count; i++) EXPECT(*gpu.graphics[i].name);
