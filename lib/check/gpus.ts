@@ -20,6 +20,7 @@ import {
   type GPU,
   label,
   openDriver,
+  placeOf,
   readTopology,
   resetOf,
 } from '../gpus/index.ts';
@@ -62,7 +63,7 @@ export async function checkGPUs(report: Report): Promise<void> {
 function reportLinks(report: Report, gpus: readonly GPU[]): void {
   const topology = readTopology();
   for (const gpu of gpus) {
-    const { active = 0, inactive = 0 } = topology?.places[topology.uuids.indexOf(gpu.uuid)] ?? {};
+    const { active = 0, inactive = 0 } = placeOf(topology, gpu.uuid) ?? {};
     if (inactive <= 0) continue;
     report.add(
       'nvlink-down',

@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { join, parse, resolve } from 'node:path';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
-import { prepend, showValue } from '../platform/index.ts';
+import { fnv1a, prepend, showValue } from '../platform/index.ts';
 
 /**
  * The name of the simulated machine that was asked for with `GPU_OWNER_SIMULATE` (or `--simulate`), or null: then the real
@@ -40,10 +40,8 @@ function nameOfFile(path: string): string {
       { cause: error },
     );
   }
-  // A hash that is the same in few lines of both languages (FNV-1a).
-  const hash = contents.reduce((value, byte) => Math.imul(value ^ byte, 0x01000193), 0x811c9dc5 | 0) >>> 0;
   const base = Buffer.from(parse(path).name).toString('latin1').slice(0, 47);
-  const name = `${base.replace(/^\.|[^A-Za-z0-9_.]/g, '-')}-${hash.toString(16).padStart(8, '0')}`;
+  const name = `${base.replace(/^\.|[^A-Za-z0-9_.]/g, '-')}-${fnv1a(contents)}`;
   files.set(path, name);
   return name;
 }

@@ -39,8 +39,10 @@ export {
   LINK_KINDS,
   type LinkKind,
   pcieKindOf,
+  placeOf,
   readTopology,
   type Topology,
+  UNKNOWN,
 } from './topology.ts';
 export {
   type GPU,

@@ -32,6 +32,8 @@ export interface Topology {
 }
 
 const NUMBERS_PER_PAIR = 3;
+/** What the driver doesn't tell. */
+export const UNKNOWN = -1;
 /** By nvmlGpuTopologyLevel_t: the same board counts as one switch. */
 const LEVELS: Readonly<Record<number, PCIeKind>> = {
   0: 'pcie-switch',
@@ -61,30 +63,35 @@ export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<T
   );
 }
 
+/** What is near a GPU; null: the driver doesn't tell. */
+export function placeOf(topology: Topology | null, uuid: string): Topology['places'][number] | null {
+  return topology?.places[topology.uuids.indexOf(uuid)] ?? null;
+}
+
 /** The connection of two GPUs, by their UUIDs. */
 export function connectionOf(topology: Topology, one: string, other: string): Connection {
-  const [, nvlinks = 0, isSwitched] = numbersOf(topology, one, other);
-  if (nvlinks > 0) return { kind: isSwitched === 1 ? 'nvswitch' : 'nvlink', links: nvlinks };
-  return { kind: pcieKindOf(topology, one, other), links: null };
+  return connectionAt(topology, topology.uuids.indexOf(one), topology.uuids.indexOf(other));
 }
 
 /** How they are connected beside NVLinks; null: the driver doesn't tell. */
-export function pcieKindOf(topology: Topology, one: string, other: string): LinkKind | null {
-  const [level = -1] = numbersOf(topology, one, other);
-  return LEVELS[level] ?? null;
-}
-
-/** None for GPUs that the driver doesn't list. */
-function numbersOf({ uuids, links }: Topology, one: string, other: string): readonly number[] {
+export function pcieKindOf({ uuids, links }: Topology, one: string, other: string): LinkKind | null {
   const at = positionOf(uuids.length, uuids.indexOf(one), uuids.indexOf(other));
-  return at === null ? [] : links.slice(at, at + NUMBERS_PER_PAIR);
+  return LEVELS[links[at] ?? UNKNOWN] ?? null;
 }
 
-/** Where the numbers of a pair begin, by the GPUs' places in the list; null: one isn't in it, or both are the same. */
-function positionOf(total: number, one: number, other: number): number | null {
+/** The same by the GPUs' places in the list; -1: it isn't there. */
+function connectionAt({ uuids, links }: Topology, one: number, other: number): Connection {
+  const at = positionOf(uuids.length, one, other);
+  const nvlinks = links[at + 1] ?? 0;
+  if (nvlinks > 0) return { kind: links[at + 2] === 1 ? 'nvswitch' : 'nvlink', links: nvlinks };
+  return { kind: LEVELS[links[at] ?? UNKNOWN] ?? null, links: null };
+}
+
+/** Where the numbers of a pair begin; NaN: one isn't in the list, or both are the same. */
+function positionOf(total: number, one: number, other: number): number {
   const first = Math.min(one, other);
   const second = Math.max(one, other);
-  if (first < 0 || first === second) return null;
+  if (first < 0 || first === second) return Number.NaN;
   return NUMBERS_PER_PAIR * (first * total - (first * (first + 1)) / 2 + second - first - 1);
 }
 
@@ -94,7 +101,7 @@ export function cpusNear(
   gpus: readonly { uuid: string; parent: string | null }[],
 ): string | null {
   const ranges = gpus.flatMap(({ uuid, parent }) => {
-    const { cpus = [] } = topology?.places[topology.uuids.indexOf(parent ?? uuid)] ?? {};
+    const { cpus = [] } = placeOf(topology, parent ?? uuid) ?? {};
     return cpus.flatMap((first, i) => (i % 2 === 0 ? [`${first}-${cpus[i + 1]}`] : []));
   });
   const texts = [...new Set(ranges)].map((range) => range.replace(/^(\d+)-\1$/, '$1'));
@@ -111,16 +118,18 @@ const WORTH: Readonly<Record<PCIeKind, number>> = {
 };
 const WORTH_OF_NVLINK = 100;
 
+function worthOf({ kind, links }: Connection): number {
+  if (links !== null) return WORTH_OF_NVLINK * links;
+  return kind === null ? 0 : WORTH[kind as PCIeKind];
+}
+
 /** What the connection of each two of some GPUs is worth: [i * number + j]. */
-export function worthsOf({ uuids, links }: Topology, some: readonly string[]): Float64Array {
+export function worthsOf(topology: Topology, some: readonly string[]): Float64Array {
   const table = new Float64Array(some.length ** 2);
-  const rows = some.map((uuid) => uuids.indexOf(uuid));
+  const rows = some.map((uuid) => topology.uuids.indexOf(uuid));
   for (let i = 0; i < rows.length; i++) {
     for (let j = i + 1; j < rows.length; j++) {
-      const at = positionOf(uuids.length, rows[i] ?? -1, rows[j] ?? -1);
-      const nvlinks = at === null ? 0 : (links[at + 1] ?? 0);
-      const kind = at === null ? undefined : LEVELS[links[at] ?? -1];
-      const worth = nvlinks > 0 ? WORTH_OF_NVLINK * nvlinks : kind === undefined ? 0 : WORTH[kind];
+      const worth = worthOf(connectionAt(topology, rows[i] ?? -1, rows[j] ?? -1));
       table[i * rows.length + j] = worth;
       table[j * rows.length + i] = worth;
     }

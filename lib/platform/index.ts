@@ -106,6 +106,7 @@ export {
   closest,
   csvLine,
   fitColumns,
+  fnv1a,
   listWords,
   ordinal,
   outputLines,

@@ -170,3 +170,9 @@ export function csvLine(cells: readonly string[]): string {
   if (cells.length === 1 && cells[0]?.trim() === '') return `"${cells[0]}"`;
   return cells.map((cell) => (NEEDS_QUOTES.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell)).join(',');
 }
+
+/** A short name of some bytes, eight hexadecimal digits: FNV-1a, which is the same few lines in the simulator. For no secrets. */
+export function fnv1a(bytes: Uint8Array): string {
+  const hash = bytes.reduce((value, byte) => Math.imul(value ^ byte, 0x01000193), 0x811c9dc5 | 0) >>> 0;
+  return hash.toString(16).padStart(8, '0');
+}

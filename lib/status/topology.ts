@@ -1,5 +1,5 @@
 import { type DiscoveryRequest, type GPUStatus, topologyOf } from '../claims/index.ts';
-import { connectionOf, cpusNear, isInstance } from '../gpus/index.ts';
+import { connectionOf, cpusNear, isInstance, placeOf } from '../gpus/index.ts';
 import type { Link, MachineTopology, Place } from '../shapes/index.ts';
 import { observeGPUs } from './discovery.ts';
 
@@ -11,7 +11,7 @@ export async function observeTopology(
   const gpus = all.filter((gpu) => !isInstance(gpu));
   const found = topologyOf(directory, gpus);
   const places = gpus.map(({ index, uuid }): Place => {
-    const { nodes = [], active = -1, inactive = -1 } = found?.places[index] ?? {};
+    const { nodes = [], active = -1, inactive = -1 } = placeOf(found, uuid) ?? {};
     return {
       index,
       uuid,

@@ -6,6 +6,7 @@ import {
   isWSL,
   type Measured,
   pcieKindOf,
+  placeOf,
   readTopology,
   snapshotSync,
   type Topology,
@@ -61,7 +62,7 @@ function bridges(gpus: readonly GPU[], topology: Topology): string[] {
 
 /** The NUMA node of a GPU, and its PCIe switch: it has the number of the first GPU there. */
 function places(gpu: GPU, gpus: readonly GPU[], topology: Topology): string[] {
-  const [node] = topology.places[gpu.index]?.nodes ?? [];
+  const [node] = placeOf(topology, gpu.uuid)?.nodes ?? [];
   const first = gpus.find(
     ({ uuid }) => uuid === gpu.uuid || pcieKindOf(topology, uuid, gpu.uuid) === 'pcie-switch',
   );

@@ -132,6 +132,11 @@ test('a driver that tells nothing about connections costs nothing else', async (
     stderr: '',
   });
   expect((await machine.runCommand(['status', '--topology'])).stdout).toMatch(/^ +0 +X +\? +\? +\? /m);
+  // Nothing of it is remembered.
+  expect(files()).toEqual([]);
+  machine.set('error=nvlink:0', 'error=topology:0');
+  expect(await machine.runCommand(['run', '-n', '2', '--', ...SHOW])).toMatchObject({ stdout: on(0, 2) });
+  expect(files()).toHaveLength(1);
 });
 
 test('status shows the connections, what is near each GPU, and who has it', async () => {

@@ -216,6 +216,17 @@ export class LockDirectory {
     }
   }
 
+  /** As {@link filesNamed}, those that speak for their owners: no other user may write to them. */
+  *filesOfOwners(
+    name: string,
+    directories = this.all,
+  ): Generator<{ descriptor: number; status: FileStatus }> {
+    for (const descriptor of this.filesNamed(name, directories)) {
+      const status = statusBehind(descriptor);
+      if (status?.kind === 'file' && (status.mode & 0o022) === 0) yield { descriptor, status };
+    }
+  }
+
   /** The names in one of the directories. */
   namesIn(path: string): string[] {
     return this.#at(path)?.names() ?? [];

@@ -11,7 +11,6 @@ import {
   pathIn,
   readBlock,
   schema,
-  statusBehind,
   statusOf,
   TIMEOUTS,
 } from '../../platform/index.ts';
@@ -56,10 +55,7 @@ function readNotes(directory: LockDirectory | null): NoteFile[] {
   const names = directory.namesIn(directory.path).filter((name) => NAME.test(name));
   const found: NoteFile[] = [];
   for (const name of names.slice(0, MAX_FILES)) {
-    for (const descriptor of directory.filesNamed(name, [directory.path])) {
-      const status = statusBehind(descriptor);
-      // A user who may write to a file could speak in its owner's name.
-      if (status === null || status.kind !== 'file' || (status.mode & 0o022) !== 0) continue;
+    for (const { descriptor, status } of directory.filesOfOwners(name, [directory.path])) {
       if (status.size > MAX_BYTES) continue;
       const stored = schema.readAs(NOTE, readBlock(descriptor, MAX_BYTES).toString());
       if (stored === null) continue;

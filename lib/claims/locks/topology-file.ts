@@ -1,9 +1,16 @@
 // How the GPUs are connected, remembered per boot: asking the driver costs some microseconds for each pair of GPUs and each
 // NVLink. Each user has a file of their own in the lock directory. A claim believes its own user's and root's.
 import { closeSync } from 'node:fs';
-import { type GPU, isInstance, isTopologyOf, readTopology, type Topology } from '../../gpus/index.ts';
+import {
+  type GPU,
+  isInstance,
+  isTopologyOf,
+  readTopology,
+  type Topology,
+  UNKNOWN,
+} from '../../gpus/index.ts';
 import { native } from '../../native.ts';
-import { bootId, Directory, readBlock, schema, statusBehind } from '../../platform/index.ts';
+import { bootId, Directory, fnv1a, readBlock, schema } from '../../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 
 /** 64 GPUs have 2,016 pairs. */
@@ -50,7 +57,9 @@ export function topologyOf(directory: LockDirectory | null, gpus: readonly GPU[]
     if (known !== null) return known;
   }
   known = readTopology();
-  if (known !== null && directory !== null && isSame(known.uuids, uuids))
+  // What a GPU didn't tell that was silent for a moment is asked again.
+  const isWhole = known?.links.includes(UNKNOWN) === false;
+  if (known !== null && directory !== null && isWhole && isSame(known.uuids, uuids))
     write(directory, nameOf(own, uuids), JSON.stringify({ boot, driver, ...known }));
   return known;
 }
@@ -61,9 +70,7 @@ function isSame(some: readonly string[], others: readonly string[]): boolean {
 
 /** A container sees other GPUs than the host does. */
 function nameOf(uid: number, uuids: readonly string[]): string {
-  let hash = 0x811c9dc5; // FNV-1a
-  for (const byte of Buffer.from(uuids.join())) hash = Math.imul(hash ^ byte, 0x01000193);
-  return `topology-${uid}-${(hash >>> 0).toString(16)}`;
+  return `topology-${uid}-${fnv1a(Buffer.from(uuids.join()))}`;
 }
 
 function read(
@@ -71,11 +78,8 @@ function read(
   uid: number,
   { boot, driver, uuids }: { boot: string; driver: string; uuids: readonly string[] },
 ): Topology | null {
-  for (const descriptor of directory.filesNamed(nameOf(uid, uuids), [directory.path])) {
-    const status = statusBehind(descriptor);
-    if (status === null || status.kind !== 'file' || status.uid !== uid || (status.mode & 0o022) !== 0)
-      continue;
-    if (status.size > MAX_BYTES) continue;
+  for (const { descriptor, status } of directory.filesOfOwners(nameOf(uid, uuids), [directory.path])) {
+    if (status.uid !== uid || status.size > MAX_BYTES) continue;
     const stored = schema.readAs(STORED, readBlock(descriptor, MAX_BYTES).toString());
     if (stored === null || stored.boot !== boot || stored.driver !== driver) continue;
     if (isSame(stored.uuids, uuids) && isTopologyOf(uuids, stored)) return stored;

@@ -10,7 +10,6 @@ import {
   now,
   readBlock,
   schema,
-  statusBehind,
   TIMEOUTS,
   userName,
 } from '../../platform/index.ts';
@@ -69,10 +68,7 @@ export function readBookingFiles(
   for (const path of directory.all) {
     const names = directory.namesIn(path).filter((name) => NAME.test(name));
     for (const name of names) {
-      for (const descriptor of directory.filesNamed(name, [path])) {
-        const status = statusBehind(descriptor);
-        // A user who may write to a file could make bookings in its owner's name.
-        if (status === null || status.kind !== 'file' || (status.mode & 0o022) !== 0) continue;
+      for (const { descriptor, status } of directory.filesOfOwners(name, [path])) {
         if (!isMaker(status.uid)) continue;
         const stored = schema.readAs(BOOKING_FILE, readBlock(descriptor, MAX_BYTES).toString());
         // Another name of a file (a hard link) is no second booking.
