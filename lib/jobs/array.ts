@@ -276,9 +276,7 @@ export class ArrayRun {
 
   /** Variables of the environment of a part. */
   #variables(index: number): Record<string, number> {
-    const own = {
-      GPU_OWNER_ARRAY_ID: index,
-    };
+    const own = { GPU_OWNER_ARRAY_ID: index };
     if (!this.#isLikeSlurm) return own;
     const { ids } = this.#array;
     const [first = 0, second = first + 1] = ids;

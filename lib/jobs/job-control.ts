@@ -12,7 +12,7 @@ import {
   signalJob,
   writeBlock,
 } from './job-record.ts';
-import { isWaiting, type Job, jobAt, stateOf } from './job-state.ts';
+import { EX_KILLED, EX_TERMINATED, isWaiting, type Job, jobAt, stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 import { notifyOfCancelled } from './notification.ts';
 
@@ -89,10 +89,6 @@ function lockOwners({ path, byte }: StoredJob['request']['lock']): number[] {
   }
 }
 
-/** For jobs that have no exit code: as if SIGTERM, or SIGKILL, had ended them. */
-const CANCELLED_EXIT_CODE = 143;
-const LOST_EXIT_CODE = 137;
-
 /**
  * Waits until all these jobs have ended.
  * @param timeout ms; null: without limit
@@ -113,9 +109,9 @@ export async function waitForJobs(
   return ids.map((id) => ({ ...jobAt(store, id), id }));
 }
 
-/** The exit code of a job that has ended, also where it has none. */
+/** The exit code of a job that has ended. One that has none: as if SIGTERM, or SIGKILL, had ended it. */
 export function exitCodeOfEnd({ exitCode, state }: Pick<Job, 'exitCode' | 'state'>): number {
-  return exitCode ?? (state === 'lost' ? LOST_EXIT_CODE : CANCELLED_EXIT_CODE);
+  return exitCode ?? (state === 'lost' ? EX_KILLED : EX_TERMINATED);
 }
 
 /** Resolves when the job's byte is unlocked, or it is time to look again. */

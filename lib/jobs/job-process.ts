@@ -11,6 +11,7 @@ import type { IdleLimit } from './idle-limit.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
 import { isAlive, type JobElsewhere, type JobProgress, type JobRequest, writeBlock } from './job-record.ts';
 import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
+import { EX_TERMINATED } from './job-state.ts';
 import { JobStore, jobLimits, type MadeJob, OUTPUT } from './job-store.ts';
 import {
   becomeKeeper,
@@ -36,9 +37,6 @@ export interface JobHooks {
 
 /** A command that a job runs on GPUs. */
 type JobCommand = Omit<KeptCommand, 'start' | 'isRequeued' | 'job'> & { settings: Settings };
-
-/** As if SIGTERM had ended it. */
-const CANCELLED = 143;
 
 const MAX_FAILURE_LENGTH = 1_000;
 
@@ -133,8 +131,8 @@ export class JobProcess implements BackgroundJob {
     const isElsewhere = (this.request.elsewhere ?? []).length > 0;
     const why = this.#obstacle ?? (isElsewhere ? await this.#hooks.followElsewhere(this) : null);
     if (why === null) return;
-    this.#fail(CANCELLED, why);
-    throw new CommandEnd(new GPUOwnerError('ERR_ABORTED', `cancelled: ${why}`), CANCELLED);
+    this.#fail(EX_TERMINATED, why);
+    throw new CommandEnd(new GPUOwnerError('ERR_ABORTED', `cancelled: ${why}`), EX_TERMINATED);
   }
 
   #failed(error: unknown): unknown {

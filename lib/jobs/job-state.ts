@@ -31,8 +31,8 @@ export function stateOf(
 }
 
 /** Exit codes of a command that SIGTERM or SIGKILL has ended. */
-const EX_TERMINATED = 143;
-const EX_KILLED = 137;
+export const EX_TERMINATED = 143;
+export const EX_KILLED = 137;
 
 function endState({ progress, end, cancellation }: StoredJob): Job['state'] {
   if (progress?.failure !== undefined) return progress.failure.isCancelled ? 'cancelled' : 'failed';

@@ -81,13 +81,18 @@ const SUSPECT = record(
 );
 export interface SuspectInfo extends Checked<typeof SUSPECT> {}
 
-const HOLDER = {
+/** A holder or waiter. */
+const CLAIMANT = {
   user: foreign,
   uid: or(id),
   pid: or(id),
   host: or(foreign),
   command: or(foreign),
   since: or(time),
+};
+
+const HOLDER = {
+  ...CLAIMANT,
   until: described(optional(time), 'when the time limit ends it; missing: it has none'),
   idleEnds: described(
     optional(time),
@@ -200,12 +205,7 @@ export const REQUEST = record(
       schema.or(word('urgent', 'normal', 'preemptible'), 'normal'),
       'urgent requests are served before all others, preemptible ones after all others',
     ),
-    user: foreign,
-    uid: or(id),
-    pid: or(id),
-    host: or(foreign),
-    command: or(foreign),
-    since: or(time),
+    ...CLAIMANT,
     job: described(or(id), 'the number of a background job, among those of its user'),
     name: or(foreign),
     note: or(foreign),
