@@ -55,7 +55,7 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   }
   // An array waits for jobs before it, but not for GPUs: its parts do.
   if (job.request.array !== undefined) return job.runWithoutGPUs();
-  // A job that starts anew has waited before: the limit of that wait doesn't count again.
+  // A job that restarts has waited before: the limit of that wait doesn't count again.
   const wait = waitLimits(job.isRestarted ? {} : values, true);
   await job.run(() => ({ ...(request ?? checkRun(parsed, 'submit')), words: command.length, retries }), wait);
 }

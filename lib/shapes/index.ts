@@ -396,6 +396,24 @@ const TOPOLOGY = record(
 );
 export interface MachineTopology extends Checked<typeof TOPOLOGY> {}
 
+/** What their JSON Schemas are made of. */
+export interface ShapeSchema {
+  type?: string | string[];
+  enum?: (string | null)[];
+  anyOf?: ShapeSchema[];
+  $ref?: string;
+  items?: ShapeSchema;
+  required?: string[];
+  properties?: Record<string, ShapeSchema>;
+  description?: string;
+  /** Text with words of other users. */
+  'x-foreign'?: true;
+}
+
+export function isNullable({ type, anyOf = [] }: ShapeSchema): boolean {
+  return [type].flat().includes('null') || anyOf.some((each) => each.type === 'null');
+}
+
 /** All of them, by the names that web's API, Python and docs/json.md give them. */
 export const SHAPES: Readonly<Record<string, Check>> = {
   GPU,

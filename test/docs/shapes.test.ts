@@ -1,25 +1,12 @@
 // docs/json.md and python/gpu_owner/records.py are made of the schemas in lib/shapes: `npm run generate` writes them.
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { SHAPES } from '../../lib/shapes/index.ts';
+import { isNullable, type ShapeSchema as Schema, SHAPES } from '../../lib/shapes/index.ts';
 import { root } from '../support/machine.ts';
 
-interface Schema {
-  type?: string | (string | null)[];
-  enum?: (string | null)[];
-  anyOf?: Schema[];
-  $ref?: string;
-  items?: Schema;
-  required?: string[];
-  properties?: Record<string, Schema>;
-  description?: string;
-  'x-foreign'?: true;
-}
 const schemas = Object.entries(SHAPES).map(([name, { json }]) => [name, json as Schema] as const);
 
 const words = ({ enum: values = [] }: Schema) => values.filter((value) => value !== null);
-const isNullable = ({ type, anyOf = [] }: Schema) =>
-  [type].flat().includes('null') || anyOf.some((each) => each.type === 'null');
 const refOf = ({ $ref, anyOf = [] }: Schema) =>
   ($ref ?? anyOf.find((each) => each.$ref)?.$ref)?.replace(/.*\//, '');
 /** The object in a field, or in the list that the field is. */
