@@ -154,20 +154,26 @@ export function startPart(
   const own = Object.entries(variables).map(([name, value]) => `${name}=${value}`);
   const environment = Buffer.from([...others, ...own, ''].join('\0'), 'latin1');
   return withPart(store, array, index, { ...files, environment }, (made, bind) => {
-    const isBound = bind();
-    if (isBound) startInPlace(made, { ...files, environment });
-    return isBound;
+    if (!bind()) return false;
+    // A command that cancels the array first notes that, and then looks for parts: either it finds this one, or this finds the note.
+    if (store.read(array.id)?.cancellation === null) startInPlace(made, { ...files, environment });
+    else cancelMade(store, made);
+    return true;
   });
 }
 
 /** Cancels a part of an array that has not begun. @returns false: it has @throws as {@link startPart} */
 export function cancelBeforeStart(store: JobStore, array: JobRequest, index: number): boolean {
-  const id = withPart(store, array, index, filesOf(store, array.id), ({ request, file }, bind) => {
-    writeBlock(file, 'cancellation', { at: Date.now(), reason: null } satisfies JobCancellation);
-    store.announce(request.id);
+  const id = withPart(store, array, index, filesOf(store, array.id), (made, bind) => {
+    cancelMade(store, made);
     return bind();
   });
   return id !== null;
+}
+
+function cancelMade(store: JobStore, { request, file }: MadeJob): void {
+  writeBlock(file, 'cancellation', { at: Date.now(), reason: null } satisfies JobCancellation);
+  store.announce(request.id);
 }
 
 /** @param use makes the job the part, and returns whether that worked @returns null: another one is the part */

@@ -1,8 +1,12 @@
 // Arrays of jobs: `submit --array`, and what the commands for jobs make of their parts.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { formatArray, parseArray } from '../../lib/jobs/index.ts';
+import { noteCancellation } from '../../lib/jobs/job-control.ts';
+import type { JobRequest } from '../../lib/jobs/job-record.ts';
+import { JobStore } from '../../lib/jobs/job-store.ts';
+import { startPart } from '../../lib/jobs/submission.ts';
 import { Machine, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Jobs, type ListedJob } from './background.ts';
@@ -194,6 +198,20 @@ describe('an array', () => {
     expect(jobs.processes()).toEqual([]);
     expect(await part(`${id}_9`)).toMatchObject({ state: 'cancelled' });
     expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
+  });
+
+  test('starts no part that begins just when it is cancelled', async () => {
+    const id = await jobs.submit(['--array', '0-3%1', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 1);
+    for (const name of ['GPU_OWNER_SIMULATE', 'GPU_OWNER_SIMULATE_DIR', 'XDG_STATE_HOME'])
+      vi.stubEnv(name, machine.env[name]);
+    const store = JobStore.open();
+    noteCancellation(store, id, { at: Date.now(), reason: null });
+    startPart(store, store.read(id)?.request as JobRequest, 3, { GPU_OWNER_ARRAY_ID: 3 });
+    vi.unstubAllEnvs();
+    expect(await part(`${id}_3`)).toMatchObject({ state: 'cancelled', started: null });
+    expect((await jobs.run(['cancel', String(id)])).code).toBe(0);
+    expect(begun()).toHaveLength(1);
   });
 
   test('which is killed is lost, and resubmitted without the completed parts', async () => {
