@@ -9,7 +9,7 @@ import {
   type Suspect,
   type Topology,
 } from '../gpus/index.ts';
-import { bootId, now, sleeping } from '../platform/index.ts';
+import { bootId, now, sleeping, warnOnce } from '../platform/index.ts';
 import {
   applyProblem,
   type Candidate,
@@ -168,6 +168,10 @@ export function* claim(
         wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
       const claimed = { gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
       const cpus = request.bindsCPUs === true ? cpusNear(topologyOf(directory, all), gpus) : null;
+      if (request.bindsCPUs === true && cpus === null)
+        warnOnce(
+          "--cpu-bind: the driver doesn't tell which processors are near the GPUs, so the command may use all.",
+        );
       return { granted: true, ...claimed, suspects, ...(cpus === null ? {} : { cpus }) };
     }
     const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;

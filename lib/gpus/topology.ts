@@ -59,6 +59,7 @@ export function readTopology(): Topology | null {
 export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<Topology, 'uuids'>): boolean {
   return (
     places.length === uuids.length &&
+    places.every(({ cpus, nodes }) => cpus.length % 2 === 0 && nodes.length % 2 === 0) &&
     links.length === (NUMBERS_PER_PAIR * uuids.length * (uuids.length - 1)) / 2
   );
 }

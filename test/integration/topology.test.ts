@@ -132,6 +132,10 @@ test('a driver that tells nothing about connections costs nothing else', async (
     stderr: '',
   });
   expect((await machine.runCommand(['status', '--topology'])).stdout).toMatch(/^ +0 +X +\? +\? +\? /m);
+  expect(await machine.runCommand(['run', '--cpu-bind', '--', 'true'])).toMatchObject({
+    code: 0,
+    stderr: expect.stringContaining("--cpu-bind: the driver doesn't tell which processors are near"),
+  });
   // Nothing of it is remembered.
   expect(files()).toEqual([]);
   machine.set('error=nvlink:0', 'error=topology:0');
