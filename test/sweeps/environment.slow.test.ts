@@ -84,12 +84,13 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     const { code } = await experiment.run(['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'], { env });
     expect(code).toBe(0);
     const key = server.command('--scan', '--pattern', '*:t-*[^s]').trim();
+    const places = server.command('--scan', '--pattern', 'gpu-owner-tasks:*:logs').trim();
     const logs = async () => (await experiment.run(['logs', 'grid_0'], { env })).stdout;
     const [worker, , ...others] = JSON.parse(server.command('HGET', key, 'pb'));
     const host = (name: string) =>
       server.command('HSET', key, 'pb', JSON.stringify([worker, name, ...others]));
     const log = (path: string) =>
-      server.command('RPUSH', `${key}:logs`, `${others.at(-1)} its output is on vm: ${path} (0-9)`);
+      server.command('HSET', places, others.at(-1), JSON.stringify({ path, from: 0, to: 9 }));
 
     const secret = join(experiment.machine.directory, 'secret');
     writeFileSync(secret, 'a secret\n');

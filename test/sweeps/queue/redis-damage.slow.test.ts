@@ -110,7 +110,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     120_000,
   );
 
-  test.each(['order', 'names', 'phases', 'completions', 'retracted', 'seen', 'manager'])(
+  test.each(['order', 'names', 'phases', 'completions', 'retracted', 'logs', 'seen', 'manager'])(
     'no error but of the queue if %s is gone, or of another kind',
     async (name) => {
       const key = `${PREFIXES.ours}${name}`;

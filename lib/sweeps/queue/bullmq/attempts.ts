@@ -38,6 +38,8 @@ export function attemptMethods(
       if (job === null) return;
       const host = [job.holder, ...job.status.attempts].find((each) => each?.token === lock)?.host;
       if (host === undefined) return;
+      // Beside the line for dashboards, whose text is no data.
+      await store.redis.hset(store.key('logs'), lock, JSON.stringify({ path, from, to }));
       await store.jobs.addLog(job.id, `${lock} its output is on ${host}: ${path} (${from}-${to ?? ''})`);
       await store.notify();
     },

@@ -73,9 +73,8 @@ async function retry(store: JobStore, job: TaskJob): Promise<boolean> {
   const { results } = status;
   const fresh = { ...rest, forgiven: json.attemptsMade + json.stalledCounter, retried: Date.now() };
   const again = async () => {
-    if (finished !== null)
-      await isDone(store.jobs.retryFinishedJob({ id, opts: json.opts } as never, finished));
-    await store.jobs.changePriority(id, TaskJob.priority(0)); // older versions put it before all others
+    if (finished !== null) await isDone(store.jobs.retryFinishedJob({ id, opts: json.opts }, finished));
+    await store.jobs.changePriority(id, TaskJob.priority(0));
   };
   if (finished === 'completed') {
     await store.connection.perform((client) =>

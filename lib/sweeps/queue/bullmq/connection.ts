@@ -15,13 +15,49 @@ const RETRY_TIMEOUT_MS = 5_000;
 /** Events that BullMQ keeps: results are in them, too. */
 export const EVENTS = 1_000;
 
+/** What BullMQ reads of a job that it is given. Its types ask for whole jobs. */
+interface JobReference {
+  id: string;
+  opts?: BullMQ.JobJson['opts'] | { attempts: number };
+}
+
+type Narrowed = 'addJobs' | 'updateData' | 'retryFinishedJob' | 'moveToCompleted' | 'moveToFailed';
+
+/** BullMQ's operations. Those that take a job ask for no more than they read. */
+export interface JobOperations extends Omit<BullMQ.RedisQueueBackend, Narrowed> {
+  addJobs(
+    entries: {
+      jobId: string;
+      job: { id: string; name: string; timestamp: number; opts: { priority: number }; data: string };
+    }[],
+  ): Promise<string[]>;
+  updateData(job: JobReference, data: Record<string, unknown>): Promise<void>;
+  retryFinishedJob(job: JobReference, state: 'completed' | 'failed'): Promise<void>;
+  /** @param keep undefined: ended jobs stay */
+  moveToCompleted(
+    job: JobReference,
+    result: unknown,
+    keep: undefined,
+    token: string,
+    fetchNext: false,
+  ): Promise<unknown>;
+  moveToFailed(
+    job: JobReference,
+    reason: string,
+    keep: undefined,
+    token: string,
+    fetchNext: false,
+    fields: Record<string, string>,
+  ): Promise<unknown>;
+}
+
 /** @throws ERR_QUEUE where the packages of the Redis engine aren't installed: those who only claim GPUs don't need them */
-function loadPackages(): typeof IORedis & Pick<typeof BullMQ, 'createRedisBackend'> {
+function loadPackages(): Pick<typeof IORedis, 'Redis'> & Pick<typeof BullMQ, 'createRedisBackend'> {
   const require = createRequire(import.meta.filename);
   try {
     const { Redis } = require('ioredis') as typeof IORedis;
     const { createRedisBackend } = require('bullmq') as typeof BullMQ;
-    return { Redis, createRedisBackend } as never;
+    return { Redis, createRedisBackend };
   } catch (cause) {
     throw new GPUOwnerError(
       'ERR_QUEUE',
@@ -40,12 +76,12 @@ export class RedisConnection {
   readonly renewal: number;
   readonly client: IORedis.Redis;
   /** BullMQ's operations, which are tried again while the server can't be reached. */
-  readonly jobs: BullMQ.RedisQueueBackend;
+  readonly jobs: JobOperations;
   /** Commands, in the same way. */
   readonly redis: IORedis.Redis;
   /** BullMQ's operations, each tried once, and the names of its keys. */
-  backend!: BullMQ.RedisQueueBackend;
-  readonly #createBackend: () => BullMQ.RedisQueueBackend;
+  backend!: JobOperations;
+  readonly #createBackend: () => JobOperations;
   #lastError: unknown = null;
   #closed = false;
   #isNamed = false;
@@ -84,7 +120,7 @@ export class RedisConnection {
         // Whether a job's lock is gone is looked at with each question.
         stalledInterval: 1,
         maxStalledCount: Number.MAX_SAFE_INTEGER,
-      } as never) as BullMQ.RedisQueueBackend;
+      } as never) as unknown as JobOperations; // its type lacks the options of a worker
     this.jobs = this.#repeated(() => this.backend);
     this.redis = this.#repeated(() => client);
   }

@@ -48,7 +48,7 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
   const { enqueued, fresh, changed } = merge(known);
   for (const [id, kept] of changed) {
     const job = jobs.get(id) as TaskJob;
-    await store.jobs.updateData({ id } as never, jobData(job.number, job.parameters, kept));
+    await store.jobs.updateData({ id }, jobData(job.number, job.parameters, kept));
   }
   if (changed.size > 0) await store.notify();
   if (fresh.size > 0) await addFresh(store, fresh, numberOf);
@@ -117,7 +117,7 @@ async function addFresh(
       job: {
         ...{ id, name: named.get(id) ?? id, timestamp, opts: { priority: TaskJob.priority(0) } },
         data: JSON.stringify(jobData(order.get(id) as number, parameters, kept)),
-      } as never,
+      },
     })),
   );
 }

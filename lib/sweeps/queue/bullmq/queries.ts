@@ -1,7 +1,7 @@
 import { type AttemptInfo, MAX_BYTES, type Queries, type Task, type TaskRow } from '../queue.ts';
-import { attemptInfoOf } from '../records.ts';
+import { attemptInfoOf, readRecord } from '../records.ts';
 import { EVENTS } from './connection.ts';
-import type { Last, TaskJob } from './jobs.ts';
+import type { Ended, Last, TaskJob } from './jobs.ts';
 import { type JobStore, PAGE, sizeOf } from './store.ts';
 
 export function queryMethods(store: JobStore): Queries {
@@ -36,13 +36,12 @@ export function queryMethods(store: JobStore): Queries {
       if (which === 'living') return living(store);
       const job = await store.get(which.taskId);
       if (job === null) return [];
-      const logs = await logsOf(store, job.id);
-      const past = job.status.attempts.map((each) => infoOf(job, { ...each }, logs));
+      const past = await Promise.all(job.status.attempts.map((each) => infoOf(store, job, each)));
       const last = job.last;
       const isCompleted = job.finished === 'completed';
       if (last === null || (!isCompleted && (await store.state(job)) !== 'active')) return past;
-      const end = isCompleted ? { outcome: 'completed', ended: job.json.finishedOn } : {};
-      return [...past, infoOf(job, { ...last, ...end }, logs)];
+      const end = isCompleted ? { outcome: 'completed' as const, ended: job.json.finishedOn ?? 0 } : {};
+      return [...past, await infoOf(store, job, { ...last, ...end })];
     },
 
     async completions(after, limit) {
@@ -183,35 +182,25 @@ async function* rows(store: JobStore, ids: readonly string[]): AsyncGenerator<Ta
   }
 }
 
-function infoOf(
+async function infoOf(
+  store: JobStore,
   job: TaskJob,
-  attempt: Record<string, unknown> & { token: string },
-  logs: readonly string[],
-): AttemptInfo {
-  const log = logs.filter((line) => line.startsWith(attempt.token)).at(-1) ?? '';
-  const [, path, from, to] = /^\S+ its output is on .*?: (.*) \((\d+)-(\d*)\)$/s.exec(log) ?? [];
-  const { name: worker, ...rest } = attempt;
+  { name: worker, token, submitted, ...attempt }: Last & Partial<Ended>,
+): Promise<AttemptInfo> {
+  const { path, from, to } = readRecord(await store.redis.hget(store.key('logs'), token));
   return attemptInfoOf({
-    ...{ ended: null, outcome: null, error: null, ...rest, worker, id: job.id, name: job.json.name },
+    ...{ ended: null, outcome: null, error: null, ...attempt, worker, id: job.id, name: job.json.name },
     ...{ log: path, log_from: from, log_to: to },
-    token: `${attempt.token}.${job.id}`,
-    submitted: attempt.submitted === true || job.status.results?.[attempt.token] !== undefined,
-  } as never);
-}
-
-async function logsOf(store: JobStore, id: string) {
-  return (await store.jobs.getJobLogs(id, 0, -1, true)).logs;
-}
-
-async function livingInfo(store: JobStore, job: TaskJob, last: Last): Promise<AttemptInfo> {
-  return infoOf(job, { ...last }, await logsOf(store, job.id));
+    token: `${token}.${job.id}`,
+    submitted: submitted === true || job.status.results?.[token] !== undefined,
+  });
 }
 
 async function living(store: JobStore): Promise<AttemptInfo[]> {
   const jobs: [TaskJob, Last][] = [];
   for await (const job of store.read(await store.ids('active')))
     if (job?.last != null && !job.isParked) jobs.push([job, job.last]);
-  const found = await Promise.all(jobs.map(([job, last]) => livingInfo(store, job, last)));
+  const found = await Promise.all(jobs.map(([job, last]) => infoOf(store, job, last)));
   return found.sort((one, other) => one.since - other.since);
 }
 

@@ -167,7 +167,7 @@ export class JobStore {
   fail(id: string, token: string, status: Status): Promise<boolean> {
     const error = status.error ?? 'failed';
     const fields = { progress: JSON.stringify(compact(status)), stacktrace: JSON.stringify([error]) };
-    return isDone(this.jobs.moveToFailed(minimal(id), error, undefined as never, token, false, fields));
+    return isDone(this.jobs.moveToFailed(minimal(id), error, undefined, token, false, fields));
   }
 
   /** Puts a job where time never comes: of a cancelled task. */
@@ -179,9 +179,7 @@ export class JobStore {
   }
 
   complete(id: string, token: string, result: string): Promise<boolean> {
-    return isDone(
-      this.jobs.moveToCompleted(minimal(id), resultValue(result), undefined as never, token, false),
-    );
+    return isDone(this.jobs.moveToCompleted(minimal(id), resultValue(result), undefined, token, false));
   }
 
   putBack(id: string, token: string): Promise<boolean> {
@@ -240,8 +238,7 @@ export class JobStore {
     if (missing.size === 0) return [];
     await Promise.all(
       wanted.map(async ({ id, finished, json }) => {
-        if (finished === 'failed')
-          await isDone(jobs.retryFinishedJob({ id, opts: json.opts } as never, 'failed'));
+        if (finished === 'failed') await isDone(jobs.retryFinishedJob({ id, opts: json.opts }, 'failed'));
         await isDone(jobs.promote(id)); // refused where it isn't delayed
         await isDone(jobs.changePriority(id, 1, true));
       }),
@@ -356,7 +353,7 @@ export class JobStore {
     };
     await this.save(job.id, status);
     if (!isForgiven || job.finished !== 'failed' || job.status.error !== lost.error) return;
-    await isDone(this.jobs.retryFinishedJob({ id: job.id, opts: job.json.opts } as never, 'failed'));
+    await isDone(this.jobs.retryFinishedJob({ id: job.id, opts: job.json.opts }, 'failed'));
     await isDone(this.jobs.changePriority(job.id, TaskJob.priority(job.starts(false) - 1)));
   }
 
@@ -370,8 +367,8 @@ export function isId(text: string): boolean {
   return /^t-[0-9a-f]{64}$/.test(text);
 }
 
-function minimal(id: string): never {
-  return { id, opts: { attempts: Number.MAX_SAFE_INTEGER } } as never;
+function minimal(id: string) {
+  return { id, opts: { attempts: Number.MAX_SAFE_INTEGER } };
 }
 
 export function sizeOf({ json }: TaskJob): number {
