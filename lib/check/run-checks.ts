@@ -11,6 +11,8 @@ const NOTICE_MS = 3_000;
 const START_TIMEOUT_MS = 60_000;
 /** For a check that hangs nowhere: it computes, or a busy machine gives it no processor. */
 const MAX_BUSY_MS = 30_000;
+/** A shorter silence at the end of all time is no sign of a hang. */
+const MIN_SILENCE_MS = 1_000;
 const MAX_ERRORS = 1_000;
 
 interface Listener {
@@ -56,7 +58,8 @@ export async function listen(
           busyUntil = Math.min(busyUntil, performance.now() + MAX_BUSY_MS);
           if (performance.now() < busyUntil && isRunnable(program.pid)) continue;
         }
-        if (checking !== null)
+        const isSilent = program.isOver || most >= Math.min(limit ?? startTimeoutMs, MIN_SILENCE_MS);
+        if (checking !== null && isSilent)
           onFinding(program.isOver ? await crashed(checking, doing, program) : hung(checking, doing, most));
         return checking;
       }

@@ -58,7 +58,7 @@ export async function runSelftest(options: SelftestOptions): Promise<SelftestRep
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   for (const signal of signals) process.on(signal, interrupt);
   try {
-    return await new Selftest(options).report(() => interrupted !== null);
+    return await new Selftest(options, () => interrupted !== null).report();
   } finally {
     await stopPrograms();
     for (const signal of signals) process.off(signal, interrupt);
@@ -78,18 +78,21 @@ class Selftest {
   readonly #results = new Map<string, CheckResult>();
   #machine: Machine | null = null;
   #end = Number.POSITIVE_INFINITY;
+  readonly #isInterrupted: () => boolean;
 
-  constructor(options: SelftestOptions) {
+  constructor(options: SelftestOptions, isInterrupted: () => boolean) {
     this.#options = options;
+    this.#isInterrupted = isInterrupted;
     this.#names = parseChecks(options.only, checksThatNeed('claim', 'gpu'));
   }
 
-  async report(isInterrupted: () => boolean): Promise<SelftestReport> {
+  async report(): Promise<SelftestReport> {
     const { driver, gpus, claimed } = await this.#claimAndCheck();
-    if (!isInterrupted() && this.#left() > 0)
+    if (!this.#isInterrupted() && this.#left() > 0)
       await this.#supervise(this.#part('gpu', [`--on=${claimed.join()}`]));
-    const obstacle =
-      this.#left() > 0
+    const obstacle = this.#isInterrupted()
+      ? 'interrupted'
+      : this.#left() > 0
         ? 'an earlier check did not end'
         : `no time was left (--timeout ${formatDuration(this.#options.timeoutMs)})`;
     for (const name of this.#names) this.#note(finding(name, 'note', name, obstacle));
@@ -146,7 +149,8 @@ class Selftest {
       },
     });
     await listen(program, {
-      onFinding: (found) => this.#note(found),
+      // An interrupted check has found nothing.
+      onFinding: (found) => !this.#isInterrupted() && this.#note(found),
       onMachine: (machine) => {
         this.#machine = machine;
         this.#end = performance.now() + this.#options.timeoutMs;

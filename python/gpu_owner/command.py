@@ -78,7 +78,7 @@ def run_command(
             env=outer_environment() if env is None else env,
             cwd=cwd,
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise cannot_start(command, error) from error
     messages = Messages()
     messages.feed(done.stderr, final=True)

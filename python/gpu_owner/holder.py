@@ -93,7 +93,7 @@ class Holder:
             except BaseException as error:
                 self._close_input()
                 holders.discard(self)
-                if isinstance(error, OSError):
+                if isinstance(error, (OSError, ValueError)):
                     raise cannot_start(command, error) from error
                 raise
             finally:

@@ -8,11 +8,11 @@ import re
 import sys
 
 from .criteria import CRITERIA
-from .errors import CLASSES, EXIT_CODES, CommandNotFoundError, GPUOwnerError
+from .errors import CLASSES, EXIT_CODES, CommandNotFoundError, GPUOwnerError, UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional, Sequence, TextIO
+    from typing import Optional, Sequence, TextIO, Union
 
 PREFIX = "gpu-owner: "
 # The command says this of GPUs that CUDA_VISIBLE_DEVICES leaves out, also where this module has set that for `hold`.
@@ -64,7 +64,9 @@ def error_of(exit_code: int, output: str, command: Sequence[str], count: str = "
     return kind(message, exit_code, code)
 
 
-def cannot_start(command: Sequence[str], error: OSError) -> CommandNotFoundError:
+def cannot_start(command: Sequence[str], error: Union[OSError, ValueError]) -> GPUOwnerError:
+    if isinstance(error, ValueError):
+        return UsageError(f"an argument or a variable can't be passed to '{command[0]}': {error}")
     return CommandNotFoundError(NOT_FOUND.format(f"'{command[0]}' can't be started: {error.strerror}"))
 
 

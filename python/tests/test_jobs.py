@@ -161,7 +161,7 @@ class Jobs(OnMachine):
         lines = self.run_script(
             """
             for words, mistake, expected in (
-                ("python train.py", {}, "words"), ([], {}, "words"), (["sleep", 5], {}, "words"), (["nonexistent-program"], {}, "not found"),
+                ("python train.py", {}, "words"), ([], {}, "words"), (["sleep", 5], {}, "words"), (["a\\0b"], {}, "null byte"), (["nonexistent-program"], {}, "not found"),
                 (["true"], dict(gpus=9), "GPUs asked"), (["true"], dict(gpus="2"), "gpus"), (["true"], dict(gpus=0), "gpus"),
                 (["true"], dict(name="a b"), "name"), (["true"], dict(note="a\\nb"), "note"), (["true"], dict(after=7), "no job 7"),
                 (["true"], dict(after=1.5), "after"), (["true"], dict(after_ok="nobody"), "no job"), (["true"], dict(time_limit="soon"), "time_limit"),

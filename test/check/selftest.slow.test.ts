@@ -273,11 +273,17 @@ describe('the self-test of a driver that differs', () => {
     expect(said('mig')).toMatch(/no time was left \(--timeout 4 s\)/);
   });
 
+  test('a check that was being made when all time was over is skipped', async () => {
+    const { code, failed, said } = await selftest([only('hand-over'), '--timeout', '100ms']);
+    expect({ code, failed }).toEqual({ code: 0, failed: [] });
+    expect(said('hand-over')).toMatch(/no time was left \(--timeout 100 ms\)/);
+  });
+
   test('gives up on a check that never ends, and frees the GPU', async () => {
     machine.set('hang=cuda-context');
     const began = performance.now();
     const which = only('cuda-listed', 'exclusion');
-    const { code, failed, skipped, said } = await selftest([which, '--timeout', '2s']);
+    const { code, failed, skipped, said } = await selftest([which, '--timeout', '4s']);
     expect(performance.now() - began).toBeLessThan(60_000);
     expect({ code, failed, skipped }).toEqual({ code: 1, failed: ['cuda-listed'], skipped: ['exclusion'] });
     expect(said('cuda-listed')).toMatch(/^failed: No answer within .* -> .*dmesg/);
@@ -361,7 +367,8 @@ describe.each([
     const end = finished(child);
     await output(child, new RegExp(`passed +${names[0]}`));
     child.kill(signal);
-    const { signal: by, stderr } = await end;
+    const { signal: by, stdout, stderr } = await end;
+    expect(stdout).not.toMatch(/failed|an earlier check/);
     expect({ by, stderr }).toEqual({
       by: signal,
       stderr: signal === 'SIGKILL' ? '' : 'gpu-owner: interrupted; all GPUs are released.\n',
