@@ -5,7 +5,6 @@ import { dirname, join, relative } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { checksThatNeed } from '../../lib/check/checks.ts';
 import { CATALOGUE } from '../../lib/check/finding.ts';
-import { SUBJECTS } from '../../lib/cli/docs.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
 import { ErrorCode, EXIT_CODES } from '../../lib/errors.ts';
@@ -320,19 +319,16 @@ test('messages and help name pages, and parts of pages, as `gpu-owner docs` prin
   }
 });
 
-test('`gpu-owner docs` knows the names of older tools and of their files', () => {
-  for (const [name, part] of Object.entries(SUBJECTS)) {
-    expect(pages).not.toContain(`docs/${name}.md`);
-    const [page, anchor] = part.split('#');
-    expect(anchorsOf(texts.get(`docs/${page}.md`) ?? ''), name).toContain(anchor);
-  }
-  expect(run(['docs', 'safe-gpu'])).toMatch(/^## From safe-gpu$/m);
-  expect(run(['docs', '.gpu_locks'])).toMatch(/^## From GPU Scheduler$/m);
+test('`gpu-owner docs` prints the part about a word, or lists several', () => {
+  expect(run(['docs', 'safe_gpu'])).toMatch(/^## From safe-gpu$/m);
   expect(run(['docs', 'launch_distributed.sh'])).toMatch(/^## From the distributed experiments$/m);
+  const [first, ...more] = run(['docs', 'slurm']).trimEnd().split('\n');
+  expect(first).toMatch(/^jobs#from-slurm +From Slurm$/);
+  expect(more.map((line) => line.split(' ')[0])).toEqual(['many-machines#slurm', 'where-it-runs#slurm']);
 });
 
 test('`gpu-owner docs` names a missing page, also where every object has such a property', () => {
-  for (const name of ['constructor', '__proto__', 'nothing']) {
+  for (const name of ['constructor', '__proto__', 'qwertz']) {
     const { status, stderr } = spawnSync(launcher, ['docs', name], { env: machine.env, encoding: 'utf8' });
     expect({ status, stderr }).toEqual({ status: 64, stderr: expect.stringContaining('there is no page') });
   }
