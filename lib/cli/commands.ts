@@ -112,22 +112,22 @@ export const INTERNAL: Commands = {
   },
   'notify-job': {
     summary: 'tell of the start or end of a job',
-    load: async () => (await import('./notify-job.ts')).COMMAND,
+    load: async () => (await import('./internal.ts')).NOTIFY_JOB,
   },
   'keep-environment': {
     summary: 'keep variables for the command that comes next over ssh',
-    load: async () => (await import('./keep-environment.ts')).COMMAND,
+    load: async () => (await import('./internal.ts')).KEEP_ENVIRONMENT,
   },
   mover: {
     summary: 'move waiting jobs between machines',
-    load: async () => (await import('./mover.ts')).COMMAND,
+    load: async () => (await import('./internal.ts')).MOVER,
   },
   'settle-move': {
     summary: 'decide where a job that moves starts',
-    load: async () => (await import('./settle-move.ts')).COMMAND,
+    load: async () => (await import('./internal.ts')).SETTLE_MOVE,
   },
   'tell-job': {
     summary: "tell a job that it computes on others' GPUs",
-    load: async () => (await import('./tell-job.ts')).COMMAND,
+    load: async () => (await import('./internal.ts')).TELL_JOB,
   },
 };

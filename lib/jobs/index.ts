@@ -44,7 +44,7 @@ export {
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
-export { MOVED, type MoveAction, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
+export { MOVED, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
 export { belowSubmitter, isJob, readStart, type Start, type WaitLine } from './start.ts';

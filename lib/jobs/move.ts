@@ -47,7 +47,7 @@ export interface PlaceState {
 }
 
 /** `cancel`: it shall not start there, for the sake of the place with that key. `confirm`: a job that is held shall start. */
-export type MoveAction = { cancel: string } | 'confirm' | 'find';
+type MoveAction = { cancel: string } | 'confirm' | 'find';
 
 /** Decides on a place, if that isn't decided. @returns how it stands afterwards */
 export async function settleMove(store: JobStore, key: string, action: MoveAction): Promise<PlaceState> {
