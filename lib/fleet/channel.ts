@@ -14,6 +14,7 @@ import {
 import type { HostErrorCode, HostFailure } from './host-failure.ts';
 import { RemoteProgram } from './request.ts';
 import { Lines, NO_SSH, OWN_CONNECTION, release, startSSH, UNATTENDED } from './ssh.ts';
+import { hasEndedThere } from './ssh-messages.ts';
 
 export interface ChannelOptions {
   /** The arguments of gpu-owner. */
@@ -34,6 +35,8 @@ export interface Channel {
   close(): void;
   /** Why the connection ended; null: gpu-owner ended with exit code 0, or the channel was closed. Never rejects. */
   readonly ended: Promise<HostFailure | null>;
+  /** Whether gpu-owner there is known to have ended. Otherwise the connection alone has. */
+  readonly isOver: boolean;
 }
 
 /** Enough for the last lines of ssh and gpu-owner. */
@@ -63,6 +66,7 @@ class SSHChannel implements Channel {
   #isClosed = false;
   #hasSpoken = false;
   #exitCode: number | null = null;
+  isOver = false;
   #early = '';
   #errors = '';
 
@@ -150,6 +154,8 @@ class SSHChannel implements Channel {
         clearTimeout(last);
         this.#ssh.stdout?.destroy();
         this.#ssh.stderr?.destroy();
+        const result = { exitCode: this.#exitCode, output: '', errors: this.#errors, cut: null };
+        this.isOver = this.#state === 'begun' && hasEndedThere(result);
         resolve(this.#isClosed ? this.#failure : (this.#failure ?? this.#whyEnded()));
       };
       this.#ssh.once('error', () => {
@@ -172,7 +178,11 @@ class SSHChannel implements Channel {
       if (exitCode === NO_SSH && errors === '') return noSSH();
       return explain(this.#host, { exitCode, output: this.#early, errors, cut: null });
     }
-    if (exitCode === 255) return failure('ERR_HOST_UNREACHABLE', brokenConnection(errors));
+    if (exitCode === 255)
+      return failure(
+        'ERR_HOST_UNREACHABLE',
+        this.isOver ? 'gpu-owner was killed there' : brokenConnection(errors),
+      );
     if (exitCode === 0) return null;
     const { code, message } = remoteError(errors, exitCode);
     return { code, message };

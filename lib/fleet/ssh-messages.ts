@@ -96,6 +96,16 @@ export function isLostLate({ exitCode, errors }: SSHResult): boolean {
   return exitCode === 255 && (when === 'after' || when === 'during');
 }
 
+/** Whether the command has ended on the host, and all that had its output: sshd says so, and ssh then counts what it has transferred. */
+export function hasEndedThere({ exitCode, errors }: SSHResult): boolean {
+  if (exitCode !== 255) return exitCode !== null;
+  // A command that is killed has no exit code.
+  return (
+    /^Transferred: sent /m.test(errors) &&
+    !/^Connection to .* closed by remote|^Timeout, server/m.test(errors)
+  );
+}
+
 /**
  * Whether ssh ended before the login, by what it said itself: then nothing runs there. Without such a message it is unknown: a
  * connection that ssh shares with others (ControlMaster) ends without one, and so does an ssh that is killed.

@@ -49,7 +49,8 @@ void tell(void* receiver, const char* line, bool dispensable) {
 void inherit(const Options& options, Job* job) {
   job->set_worker(0);
   sign_markers(options);
-  job->terminate(options.grace);
+  // The task is given out again after that time.
+  job->terminate(options.deadline.at > 0 ? options.deadline.grace : options.grace);
 }
 
 void serve(const Options& options, Job* job, Channel* channel, int signals) {

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, type Machine, output, until } from '../support/machine.ts';
-import { isAlive, nameOf, processesWith, signalLiving, treeOf } from '../support/processes.ts';
+import { isAlive, nameOf, processesWith, signalLiving, treeOf, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
@@ -20,7 +20,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     hosts = await Hosts.start();
     a = hosts.add('a', { files: { '.bashrc': 'echo noise; echo noise >&2' } });
     b = hosts.add('b', { gpus: 3 });
-    hosts.addName('down', ['Port 1']);
+    hosts.addName('down*', ['Port 1']);
   });
   afterAll(() => hosts?.close());
   beforeEach(() => {
@@ -84,10 +84,21 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     hosts.add('bare', { program: null });
     const elsewhere = join(b.directory, 'elsewhere');
     mkdirSync(elsewhere);
-    const list = `down,bare,a:/nonexistent,b:${elsewhere}`;
-    const { code, stdout } = await run(['run', '--on', list, '--gpus', '1', '--grid', 'n=1,2', ...task()]);
+    const others = Array.from({ length: 10 }, (_, i) => `down${i}`);
+    const list = `down,${others},bare,a:/nonexistent,b:${elsewhere}`;
+    const { code, stdout, stderr } = await run([
+      'run',
+      '--on',
+      list,
+      '--gpus',
+      '1',
+      '--grid',
+      'n=1,2',
+      ...task(),
+    ]);
     expect(code, stdout).toBe(0);
     expect(stdout).toMatch(/down: connection refused.*\. Trying again in/);
+    expect(stderr).toBe(''); // Node.js warns of more than ten listeners
     expect(stdout).toMatch(/bare: gpu-owner is neither in PATH/);
     expect(stdout).toMatch(/a: there is no directory \/nonexistent.*--on a:\/DIR/);
     expect(starts().map((line) => line.split(' ')[2])).toEqual([elsewhere, elsewhere]);
@@ -206,21 +217,27 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect([starts().length, rows().length]).toEqual([10, 5]);
   });
 
-  test('a connection that breaks: its tasks end there, run again, and its workers come back', async () => {
-    const short = { GPU_OWNER_TIMEOUTS: 'silence:3000,silenceGrace:500' };
+  test.each([
+    ['a connection that breaks', 'silence:3000,silenceGrace:500', 'the connection broke'],
+    ['workers that are killed', 'silence:600000,silenceGrace:500', 'gpu-owner was killed there'],
+  ])('%s: its tasks end there, run again, and its workers come back', async (_, timeouts, why) => {
+    const short = { GPU_OWNER_TIMEOUTS: timeouts };
     const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'n=1,2'];
     const waits = task(`echo $$ >> ${project}/pids; while [ ! -e ${project}/go ]; do sleep 0.05; done`);
     const manager = start([...words, ...waits], short);
     const ended = finished(manager);
     await until(() => starts().length === 1);
     const [ssh] = treeOf(manager.pid as number).filter((pid) => nameOf(pid) === 'ssh');
-    signalLiving(ssh as number, 'SIGKILL');
+    const [worker] = processesWith(`HOME=${a.directory}/home`).filter((pid) =>
+      wordsOf(pid).includes('worker'),
+    );
+    signalLiving((why === 'the connection broke' ? ssh : worker) as number, 'SIGKILL');
     await until(() => !isAlive(Number(linesOf('pids')[0])));
     await output(manager, /a: connected again/);
     writeFileSync(join(project, 'go'), '');
     const { code, stdout } = await ended;
     expect(code, stdout).toBe(0);
-    expect(stdout).toMatch(/a: the connection broke/);
+    expect(stdout).toContain(`a: ${why}`);
     expect([starts().length, rows().length]).toEqual([3, 2]);
   });
 

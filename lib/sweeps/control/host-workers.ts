@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { Host } from '../../config/index.ts';
 import { GPUOwnerError, isFailure } from '../../errors.ts';
 import { type Channel, type HostFailure, openChannel } from '../../fleet/index.ts';
@@ -84,6 +85,7 @@ export class HostWorkers implements Pool {
   constructor(options: HostWorkersOptions) {
     this.#options = options;
     const { environment } = options;
+    setMaxListeners(0, this.#over.signal); // each host that isn't reached listens
     this.#begin = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace, environment };
     this.#hosts = options.hosts.map(({ host, directory }) => ({
       ...{ name: host.name, host, directory, state: 'first', hasWorked: false, connection: null },
@@ -206,7 +208,7 @@ export class HostWorkers implements Pool {
     host.connection = connection;
     const failure = await channel.ended;
     host.connection = null;
-    connection.session?.close();
+    connection.session?.close(channel.isOver);
     return { ends, failure };
   }
 

@@ -85,12 +85,16 @@ export class WorkerSession {
     );
   }
 
-  /** Ends with the connection. Tasks that the workers have are given out again once nothing of them can live there. */
-  close(): void {
+  /**
+   * Ends with the connection. Tasks that the workers have are given out again once nothing of them can live there.
+   * @param isOver whether the workers have ended: their keepers end the tasks
+   */
+  close(isOver: boolean): void {
     this.#closed.abort();
     if (this.#given.size === 0) return;
     const { begin, host } = this.#options;
-    const left = this.#heard + begin.silence + begin.grace + SLACK_MS - now();
+    const silence = isOver ? 0 : this.#heard + begin.silence - now();
+    const left = silence + begin.grace + SLACK_MS;
     const giveBack = async () => {
       for (const attempt of this.#given.values()) {
         const why = `the connection to ${host} broke`;

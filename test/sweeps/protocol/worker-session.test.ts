@@ -32,7 +32,7 @@ beforeEach(async () => {
   await connect();
 });
 afterEach(async () => {
-  session.close();
+  session.close(false);
   input.end();
   await queue.close();
   rmSync(directory, { recursive: true });
@@ -179,7 +179,7 @@ test('each heartbeat that is answered moves the deadline of the command', async 
 test('when the connection ends, the worker’s tasks end, and are given out again once they have', async () => {
   await queue.enqueue([spec({ n: 2 })]);
   const { signal } = await take();
-  session.close();
+  session.close(false);
   input.end();
   await until(() => signal.aborted);
   await expect(take()).rejects.toThrow('the connection to the manager ended');
@@ -201,7 +201,7 @@ test('a task without retries has failed when its connection breaks', async () =>
   await queue.cancel('all');
   await queue.enqueue([{ ...spec({ n: 3 }), retries: 0 }]);
   expect((await take()).isOnce).toBe(true);
-  session.close();
+  session.close(false);
   await until(async () => (await stateOf('exp1_2')) === 'failed');
   expect((await rowOf(queue, 'exp1_2')).error).toMatch(
     /the connection to gpu1 broke; it is not started again/,
