@@ -3,6 +3,7 @@ Chooses trials with a sampler of Optuna, for sweeps that search. gpu-owner start
 The program keeps nothing. After a restart, it is told all trials again.
 """
 
+import importlib.util
 import json
 import os
 import sys
@@ -10,12 +11,17 @@ import warnings
 from typing import Any, Dict, Optional
 
 SAMPLERS = {"tpe": "TPESampler", "gp": "GPSampler", "cmaes": "CmaEsSampler"}
+# What a sampler imports only after some trials.
+NEEDED = {"tpe": [], "gp": ["scipy", "torch"], "cmaes": ["cmaes"]}
 
 
 class Search:
     def __init__(self, begin: Dict[str, Any]) -> None:
         import optuna
 
+        for name in NEEDED[begin["method"]]:
+            if importlib.util.find_spec(name) is None:
+                raise ImportError(f"No module named '{name}'", name=name)
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.optuna = optuna
         self.space = begin["space"]

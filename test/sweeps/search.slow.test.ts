@@ -132,20 +132,26 @@ test.concurrent.for([
   expect(stderr).toContain(why);
 });
 
-test.concurrent('without Optuna, a search names the line that installs it, and adds nothing', async (context) => {
-  const experiment = newExperiment(context);
-  const bin = join(experiment.project, 'bin');
-  mkdirSync(bin);
-  writeFileSync(join(bin, 'python3'), `#!/bin/sh\nexec '${python}' -I -S "$@"\n`);
-  chmodSync(join(bin, 'python3'), 0o755);
-  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'tpe', '--', 'bin/python3', BRANIN];
-  const { code, stderr } = await experiment.run(words);
-  expect(code).toBe(64);
-  expect(stderr).toContain(
-    "bin/python3 doesn't find optuna: pip install optuna. Without it: --method random",
-  );
-  expect((await experiment.status()).total).toBe(0);
-});
+test.concurrent.for([
+  ['tpe', '-I', 'optuna', 'optuna'],
+  ['gp', '', 'scipy', 'optuna scipy torch'],
+] as const)(
+  '%s: without its packages, a search names the line that installs them, and adds nothing',
+  async ([method, isolated, missing, packages], context) => {
+    const experiment = newExperiment(context);
+    const bin = join(experiment.project, 'bin');
+    mkdirSync(bin);
+    writeFileSync(join(bin, 'python3'), `#!/bin/sh\nexec '${python}' ${isolated} -S "$@"\n`);
+    chmodSync(join(bin, 'python3'), 0o755);
+    const words = ['run', '--gpus', '1', ...SPACE, '--method', method, '--', 'bin/python3', BRANIN];
+    const { code, stderr } = await experiment.run(words);
+    expect(code).toBe(64);
+    expect(stderr).toContain(
+      `bin/python3 doesn't find ${missing}: pip install ${packages}. Without it: --method random`,
+    );
+    expect((await experiment.status()).total).toBe(0);
+  },
+);
 
 test.concurrent.for([
   ['echo "no libfoo" >&2; exit 3', 'the helper process of the search has ended: no libfoo'],
@@ -175,6 +181,8 @@ test.concurrent('a value that a program calls stopped is no step of a search', a
 
 test.concurrent.for(['tpe', 'gp', 'cmaes'])('the sampler of %s chooses trials', async (method, context) => {
   const experiment = newExperiment(context, 1);
+  for (const name of ['scipy', 'torch', 'cmaes']) writeFileSync(join(experiment.project, `${name}.py`), '');
+  experiment.env.PYTHONPATH += `:${experiment.project}`;
   const { code, stderr } = await experiment.run(search(method, 3));
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(column(experiment, 'loss')).toHaveLength(3);

@@ -34,11 +34,22 @@ export type Rounding = 'integer' | number | null;
 
 /** Whether there is a single value. */
 export function isFixed(distribution: Distribution): boolean {
-  if (distribution.kind === 'choice') return distribution.values.length === 1;
-  if (distribution.kind === 'range') return distribution.count === 1;
-  return distribution.kind === 'normal'
-    ? distribution.deviation === 0
-    : distribution.min === distribution.max;
+  return countOf(distribution) === 1;
+}
+
+/** How many values there are; infinite: they can't be counted. */
+export function countOf(distribution: Distribution): number {
+  if (distribution.kind === 'choice') {
+    const { values, weights } = distribution;
+    return new Set(values.filter((_, i) => weights?.[i] !== 0).map(canonical)).size;
+  }
+  if (distribution.kind === 'range') return distribution.count;
+  if (distribution.kind === 'normal') return distribution.deviation === 0 ? 1 : Number.POSITIVE_INFINITY;
+  const { min, max, rounding } = distribution;
+  if (min === max) return 1;
+  if (rounding === null) return Number.POSITIVE_INFINITY;
+  const step = rounding === 'integer' ? 1 : rounding;
+  return Math.round(max / step) - Math.round(min / step) + 1;
 }
 
 /** The number of a value among choices; -1: it isn't one. */
@@ -71,6 +82,8 @@ export function valueAt(distribution: Distribution, share: number): Value {
       const half = rounding === 'integer' ? 0.5 : 0;
       const [min, max] = [distribution.min - half, distribution.max + half];
       const value = log ? min * (max / min) ** share : min + share * (max - min);
+      // The nearest multiple may lie beyond an end, as in W&B and for samplers.
+      if (typeof rounding === 'number') return round(value, rounding);
       return clamp(round(value, rounding), distribution.min, distribution.max);
     }
     case 'normal': {

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { listWords, showValue } from '../../platform/index.ts';
 import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
-import { choiceOf, type Distribution, isFixed, valueAt } from './distribution.ts';
+import { choiceOf, countOf, type Distribution, isFixed, valueAt } from './distribution.ts';
 import { type Axis, type Phase, type PhaseSource, taskMakerOf } from './phase.ts';
 import {
   type EarlyStopping,
@@ -220,9 +220,10 @@ const MAX_DRAWS = 100;
 
 /** The trials of a search that need no results: the same ones for the same seed, and fewer where the space has no more. */
 export function* drawTrials(search: SeededSearch): Generator<TaskSpec> {
-  const { trials, seed } = search;
+  const { trials, seed, parameters } = search;
+  const all = parameters.reduce((product, { distribution }) => product * countOf(distribution), 1);
   const seen = new Set<string>();
-  for (let number = 0; seen.size < trials && number < trials * MAX_DRAWS; number++) {
+  for (let number = 0; seen.size < Math.min(trials, all) && number < trials * MAX_DRAWS; number++) {
     const task = search.taskOf(drawTrial(search, number, seed));
     const id = taskId(task.parameters);
     if (seen.has(id)) continue;
@@ -237,12 +238,7 @@ function factorsOf({ parameters }: Pick<Search, 'parameters'>): Phase['factors']
     .filter((each) => !isFixed(each.distribution))
     .map(({ name, distribution }) => ({
       name,
-      count:
-        distribution.kind === 'choice'
-          ? distribution.values.length
-          : distribution.kind === 'range'
-            ? distribution.count
-            : null,
+      count: Number.isFinite(countOf(distribution)) ? countOf(distribution) : null,
     }));
 }
 

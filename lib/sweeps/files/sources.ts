@@ -11,7 +11,7 @@ import {
   type PhaseSource,
   type Range,
 } from './phase.ts';
-import type { Distribution, SpaceSweep } from './search-space.ts';
+import { type Distribution, decimal, type SpaceSweep } from './search-space.ts';
 import { isWandb, parseWandb } from './wandb.ts';
 import {
   type MapEntry,
@@ -243,7 +243,13 @@ function uniform(
   if (log && min <= 0) throw refuse(`with log, min must be larger than 0, not ${first}`);
   if (step !== '' && (log || !(Number(step) > 0))) throw refuse('step must be a number above 0, without log');
   const isWhole = WHOLE.test(first) && WHOLE.test(last);
-  if (step !== '') return { kind: 'uniform', min, max, log, rounding: Number(step) };
+  if (step !== '') {
+    const rounding = Number(step);
+    // Multiples within both ends.
+    const [low, high] = [Math.ceil(min / rounding - 1e-9), Math.floor(max / rounding + 1e-9)];
+    if (low >= high) throw refuse(`there are no two multiples of ${step} from ${first} to ${last}`);
+    return { kind: 'uniform', min: decimal(low * rounding), max: decimal(high * rounding), log, rounding };
+  }
   return { kind: 'uniform', min, max, log, rounding: isWhole ? 'integer' : null };
 }
 

@@ -164,10 +164,11 @@ function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
 
 function parseParameters(tree: MapNode, fail: Fail): SearchParameter[] {
   const found = new Map<string, SearchParameter>();
+  // In W&B's order, in which its grids and its command lines have them.
   const visit = (node: Node, line: number, above: readonly string[]) => {
     const refuse = (why: string) => fail(line, `parameters: ${why}`);
     const map = mapOf(node, () => refuse("it must be a map such as '{lr: {values: [0.1, 0.01]}}'"));
-    for (const [key, entry] of map.entries) {
+    for (const [key, entry] of [...map.entries].sort(([a], [b]) => (a < b ? -1 : 1))) {
       const path = [...above, key];
       const name = path.join('.');
       const refuseIt = (why: string) => fail(entry.line, `parameter ${showValue(name)}: ${why}`);
@@ -270,8 +271,9 @@ function parseDistribution(map: MapNode, refuse: (why: string) => Error): Distri
   if (log && !kind.endsWith('_values')) {
     // The exponents are given; log(1/x) of an inverse one.
     [min, max] = kind.startsWith('inv_') ? [Math.exp(-max), Math.exp(-min)] : [Math.exp(min), Math.exp(max)];
-    if (!Number.isFinite(max) || min === 0)
-      throw refuse(`min and max of ${kind} are exponents of e; for the values themselves use ${kind}_values`);
+    const why = `min and max of ${kind} are exponents of e; for the values themselves use ${kind}_values`;
+    if (!Number.isFinite(max) || min === 0) throw refuse(why);
+    warn(`${refuse(why).message} (its values are between ${min.toPrecision(3)} and ${max.toPrecision(3)})`);
   }
   if (!Number.isFinite(max - min)) throw refuse(`${min} and ${max} are too far apart`);
   if (log && !(min > 0)) throw refuse(`min must be larger than 0 for the distribution ${kind}`);
@@ -340,13 +342,16 @@ function ownCommand(
       "there is no 'program' to run; add one such as 'program: train.py', or put a command at the end, such as -- python train.py --lr {lr}",
     );
   }
-  const programName = program === undefined ? '' : text(program.node, program.line, 'program: it');
+  const names = {
+    program: program === undefined ? '' : text(program.node, program.line, 'program: it'),
+    interpreter: words.includes('${interpreter}') ? interpreter() : '',
+  };
   const hasArguments = words.includes('${args_json_file}');
   return (values) => {
     const config = nest(parameters, values);
     const made = words.flatMap((word) => {
       if (!isMacro(word)) return [shellWords([word])];
-      const filled = (MACROS[word.slice(2, -1)] as Macro)(config, programName);
+      const filled = (MACROS[word.slice(2, -1)] as Macro)(config, names);
       return typeof filled === 'string' ? [filled] : filled.map((each) => shellWords([each]));
     });
     return { shell: withFiles(config, made.join(' '), hasArguments) };
@@ -354,7 +359,7 @@ function ownCommand(
 }
 
 /** A macro as text for a shell, or as words. */
-type Macro = (config: Values, program: string) => string | string[];
+type Macro = (config: Values, names: { program: string; interpreter: string }) => string | string[];
 
 const flags = (config: Values, make: (name: string, text: string, value: Value) => string[]): string[] =>
   Object.entries(config).flatMap(([name, value]) => make(name, pythonText(value), value));
@@ -362,8 +367,8 @@ const flags = (config: Values, make: (name: string, text: string, value: Value) 
 /** As W&B's launch/sweeps/utils.py and wandb_agent.py fill them in. */
 const MACROS: Readonly<Record<string, Macro>> = {
   env: () => ['/usr/bin/env'],
-  interpreter: () => [interpreter()],
-  program: (_, program) => [program],
+  interpreter: (_, names) => [names.interpreter],
+  program: (_, names) => [names.program],
   args: (config) => flags(config, (name, text) => [`--${name}=${text}`]),
   args_no_equals: (config) => flags(config, (name, text) => [`--${name}`, text]),
   args_no_hyphens: (config) => flags(config, (name, text) => [`${name}=${text}`]),

@@ -186,6 +186,14 @@ class Reader {
     const tag = node.tag?.replace('tag:yaml.org,2002:', '!!');
     if (tag === undefined) return node.type === 'PLAIN' ? this.#readScalar(text, refuse) : text;
     if (tag === '!!str' || tag === '!') return text;
+    if (tag === '!!float' || tag === '!!int') {
+      const plain = plainScalar(text, refuse);
+      const number = numberOf({ kind: 'scalar', line, value: plain }, () =>
+        refuse(`${showValue(text)} isn't a number`),
+      );
+      if (tag === '!!float') return new Literal(number, Number.isInteger(number) ? number.toFixed(1) : text);
+      if (Number.isInteger(number)) return plain;
+    }
     throw this.#mistake(
       line,
       `the tag ${showValue(tag)} isn't supported here; leave it out, or put a string in quotes`,

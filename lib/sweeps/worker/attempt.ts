@@ -191,7 +191,7 @@ export class AttemptRun {
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
     this.#context.onLog({ path: log.path, from: log.from, to });
     const values = (await this.#progress?.end()) ?? { reported: {}, logged: {} };
-    if (this.#stoppedAt !== null) return this.#readStopped(values.reported, this.#stoppedAt);
+    if (this.#stoppedAt !== null) return this.#readStopped(values, this.#stoppedAt);
     const isDone = outcome.kind === 'exited' && outcome.code === 0;
     if (this.#interrupted || (this.#givesWay && !isDone)) return this.#interruption();
     if (this.#supervised?.hasExpired()) {
@@ -264,10 +264,10 @@ export class AttemptRun {
   }
 
   /** The row of a trial that was stopped early has its last values. */
-  async #readStopped(reported: Values, step: number): Promise<AttemptResult> {
+  async #readStopped({ reported, logged }: TrialValues, step: number): Promise<AttemptResult> {
     const result = await readResult((this.#files as AttemptFiles).result);
     const values = result !== null && 'values' in result ? result.values : {};
-    return { kind: 'completed', result: { ...reported, ...values, [STOPPED]: step } };
+    return { kind: 'completed', result: { ...reported, ...logged, ...values, [STOPPED]: step } };
   }
 
   async #readResult({ reported, logged }: TrialValues): Promise<AttemptResult> {

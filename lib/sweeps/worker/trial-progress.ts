@@ -43,6 +43,9 @@ export class TrialProgress {
   #nextWandb = 0;
   /** The last values that a program of W&B has logged. */
   #logged: Values = {};
+  #aggregates: Values = {};
+  /** Whether a program of W&B has finished its run. */
+  #isFinished = false;
   readonly #watching: Promise<void>;
 
   constructor(options: TrialOptions) {
@@ -69,7 +72,7 @@ export class TrialProgress {
       await this.#read(false);
       // Errors are met again where the queue is needed.
       isBad = await course.isBad(queue).catch(ifFailed(false));
-      if (isBad && !signal.aborted) stop(course.step);
+      if (isBad && !signal.aborted && !this.#isFinished) stop(course.step);
     }
   }
 
@@ -83,7 +86,7 @@ export class TrialProgress {
     await this.#watching;
     await this.#read(true);
     await this.#course?.isBad(this.#options.queue).catch(ifFailed(false));
-    return { reported: this.#course?.last ?? {}, logged: this.#logged };
+    return { reported: this.#course?.last ?? {}, logged: { ...this.#logged, ...this.#aggregates } };
   }
 
   #noteReport(line: string): void {
@@ -99,9 +102,11 @@ export class TrialProgress {
     if (!isEnd && performance.now() < this.#nextWandb) return;
     this.#nextWandb = performance.now() + WANDB_POLL_MS;
     const name = this.#options.search?.metric?.name ?? '';
-    for (const { isLogged, values } of run.read()) {
-      const isStep = isLogged && metricOf(values, name) !== null;
+    for (const { kind, values, aggregates } of run.read()) {
+      const isStep = kind === 'history' && metricOf(values, name) !== null;
+      this.#isFinished ||= kind === 'exit';
       this.#logged = { ...this.#logged, ...values };
+      this.#aggregates = { ...this.#aggregates, ...aggregates };
       this.#course?.note(isStep ? null : this.#course.step, values);
     }
   }

@@ -4,21 +4,23 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { isFailure } from '../../errors.ts';
-import { isValues, readValue, type TaskCommand, type Value } from '../task/index.ts';
+import { isValues, readValue, type TaskCommand, type Value, type Values } from '../task/index.ts';
 
 /** The length of the header of a record, and of the file. */
 const HEADER_BYTES = 7;
 const BLOCK_BYTES = 32 * 1024;
 const MAX_FILE_BYTES = 256 * 1024 * 1024;
 /** Fields of the messages. */
-const RECORD = { history: 2, summary: 3 };
+const KINDS: Readonly<Record<number, Row['kind']>> = { 2: 'history', 3: 'summary', 18: 'exit' };
 const ITEMS = 1;
 const ITEM = { key: 1, nestedKey: 2, boolean: 4, integer: 5, number: 6, text: 7, json: 8, valueJSON: 16 };
 
-/** The values of one call of `wandb.log()`, or of the run's summary. */
+/** The values of one call of `wandb.log()`, or of the run's summary; or its end. */
 interface Row {
-  isLogged: boolean;
-  values: Readonly<Record<string, Value>>;
+  kind: 'history' | 'summary' | 'exit';
+  values: Values;
+  /** What stands for a metric instead of its last value: `define_metric('acc', summary='max')`. */
+  aggregates: Values;
 }
 
 /** The file of a run of W&B, also while it is written: see files/wandb.ts. */
@@ -78,14 +80,40 @@ export class WandbRun {
 
 function* rowsIn(record: Buffer): Generator<Row> {
   for (const [field, message] of fieldsOf(record)) {
-    if (field !== RECORD.history && field !== RECORD.summary) continue;
-    const values: Record<string, Value> = {};
-    for (const [part, item] of fieldsOf(message)) if (part === ITEMS) noteItem(item, values);
-    yield { isLogged: field === RECORD.history, values };
+    const kind = KINDS[field];
+    if (kind === undefined) continue;
+    const all: [string, Value][] = [];
+    const aggregates: Record<string, Value> = {};
+    for (const [part, item] of kind === 'exit' ? [] : fieldsOf(message)) {
+      const [name, value] = part === ITEMS ? itemOf(item) : ['', undefined];
+      if (value === undefined || name === '' || name.startsWith('_')) continue;
+      const flat = flatten(name, value);
+      const [only, other] = flat;
+      if (
+        kind === 'summary' &&
+        isValues(value) &&
+        only !== undefined &&
+        other === undefined &&
+        /\.(max|min|mean|first)$/.test(only[0])
+      )
+        aggregates[name] = only[1];
+      all.push(...flat);
+    }
+    // Pictures and such things are maps with a type.
+    const media = all
+      .filter(([name]) => name.endsWith('._type'))
+      .map(([name]) => name.slice(0, -'_type'.length));
+    const shown = all.filter(([name]) => !media.some((each) => name.startsWith(each)));
+    yield { kind, values: Object.fromEntries(shown), aggregates };
   }
 }
 
-function noteItem(item: Buffer, values: Record<string, Value>): void {
+function flatten(name: string, value: Value): [string, Value][] {
+  if (!isValues(value)) return [[name, value]];
+  return Object.entries(value).flatMap(([key, each]) => flatten(`${name}.${key}`, each));
+}
+
+function itemOf(item: Buffer): [name: string, value: Value | undefined] {
   const keys: string[] = [];
   let value: Value | undefined;
   for (const [field, bytes] of fieldsOf(item)) {
@@ -98,10 +126,7 @@ function noteItem(item: Buffer, values: Record<string, Value>): void {
     else if (field === ITEM.text) value = bytes.toString();
     else if (field === ITEM.json || field === ITEM.valueJSON) value = readValue(bytes.toString());
   }
-  const name = keys.join('.');
-  // Pictures and such things are maps; W&B's own values begin with _.
-  const isShown = value !== undefined && !isValues(value);
-  if (isShown && name !== '' && !name.startsWith('_') && name !== '__proto__') values[name] = value as Value;
+  return [keys.join('.'), value]; // W&B's own values begin with _
 }
 
 /** The fields of a message: those of a length as they are, numbers as their bytes. Ends where it can't be read. */

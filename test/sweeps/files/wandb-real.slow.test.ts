@@ -16,9 +16,11 @@ const { venv, missing } =
 const TRAIN = `import json, sys, wandb
 
 with wandb.init(config={"lr": 99, "own": 1}) as run:
+    run.define_metric("acc", summary="max")
     print(json.dumps({"arguments": sys.argv[1:], "config": dict(run.config)}))
     for step in range(3):
-        run.log({"val_loss": run.config["lr"] + 0.5**step, "nested": {"step": step}})
+        acc = [0.1, 0.9, 0.3][step]
+        run.log({"val_loss": run.config["lr"] + 0.5**step, "nested": {"step": step}, "acc": acc, "page": wandb.Html("x")})
     run.summary["best"] = 1e-7
 `;
 
@@ -52,6 +54,13 @@ describe.skipIf(missing !== null)(`with wandb from PyPI${missing === null ? '' :
     const row = rows.find(({ task_id }) => task_id === 'sweep_0');
     const names = ['lr', 'o.m', 'val_loss', 'nested.step', 'best'];
     expect(names.map((name) => Number(row?.[name]))).toEqual([0.1, 0.9, 0.35, 2, 1e-7]);
+    const columns = Object.keys(row ?? {})
+      .filter((name) => /^(acc|page)/.test(name))
+      .sort();
+    expect(columns.map((name) => [name, row?.[name]])).toEqual([
+      ['acc', '0.9'],
+      ['acc.max', '0.9'],
+    ]);
     expect(rows).toHaveLength(2);
     const { stdout } = await experiment.run(['logs', 'sweep_1']);
     const [line = ''] = /^\{"arguments.*$/m.exec(stdout) ?? [];
@@ -77,6 +86,28 @@ with wandb.init() as run:
     const stopped = Number(rows.find(({ lr }) => lr === '2')?.stopped);
     expect(stopped).toBeGreaterThanOrEqual(2);
     expect(stopped).toBeLessThan(300); // half a minute
+  });
+
+  test('a run that has finished by itself is not stopped early', async () => {
+    // The end is in the file with the first values.
+    experiment.env.WANDB__TRANSACTION_LOG_FLUSH_INTERVAL = '60';
+    writeFileSync(
+      join(experiment.project, 'train.py'),
+      `import time, wandb
+with wandb.init() as run:
+    for step in range(9):
+        run.log({"val_loss": run.config["lr"]})
+time.sleep(3)
+`,
+    );
+    const rows = await sweep(
+      'method: grid\nmetric: {name: val_loss}\nearly_terminate: {type: hyperband, min_iter: 2, eta: 2}\nparameters: {lr: {values: [1, 1.5, 2]}}\n',
+    );
+    expect(rows.map(({ stopped = '', val_loss }) => `${val_loss} ${stopped}`).sort()).toEqual([
+      '1 ',
+      '1.5 ',
+      '2 ',
+    ]);
   });
 
   test('a search finds its metric in what wandb.log() got', async () => {

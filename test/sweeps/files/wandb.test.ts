@@ -86,6 +86,41 @@ describe('a sweep file of Weights & Biases', () => {
     expect(readdirSync(join(directory, 'attempt'))).toEqual(['wandb.json']);
   });
 
+  test('has the runs of W&B first if not all are asked for: parameters by their names', async () => {
+    const found = await tasks(
+      `${base}run_cap: 3\nparameters: {b: {values: [1, 2]}, a: {parameters: {z: {value: 0}, c: {values: [3, 4]}}}}\n`,
+    );
+    expect(found.map(({ parameters }) => Object.entries(parameters))).toEqual(
+      [
+        [3, 1],
+        [3, 2],
+        [4, 1],
+      ].map(([c, b]) => [
+        ['a.c', c],
+        ['a.z', 0],
+        ['b', b],
+      ]),
+    );
+  });
+
+  test('has numbers with tags', () => {
+    expect(parameter('{min: !!float 1e-5, max: !!float 1}')?.distribution).toMatchObject({
+      min: 1e-5,
+      max: 1,
+      rounding: null,
+    });
+    expect(parameter('{values: [!!int 3, !!float 1e-5]}')?.distribution).toMatchObject({
+      values: [3, { data: 1e-5, text: '1e-5' }],
+    });
+  });
+
+  test('has exponents in log_uniform, which is said', () => {
+    const said = vi.fn();
+    onWarning(said);
+    parameter('{distribution: log_uniform, min: 0.0001, max: 0.1}');
+    expect(said.mock.calls.join()).toContain('use log_uniform_values (its values are between 1.00 and 1.11)');
+  });
+
   test('has its keys for a server ignored, which is said once', async () => {
     const said = vi.fn();
     onWarning(said);

@@ -229,6 +229,18 @@ test('shares of a distribution lie where they belong', () => {
   expect([1, 2, 3, 4].map((n) => each.filter((value) => value === n).length)).toEqual([25, 25, 25, 25]);
 });
 
+test('multiples of W&B may lie beyond the ends, as they do there; those of a sweep file lie within', async () => {
+  const ofWandb: Distribution = { kind: 'uniform', min: 0.01, max: 0.2, log: true, rounding: 0.05 };
+  const shown = (distribution: Distribution) =>
+    Array.from(new Set(Array.from({ length: 100 }, (_, i) => valueAt(distribution, i / 100))));
+  expect(shown(ofWandb)).toEqual([0, 0.05, 0.1, 0.15, 0.2]);
+  const files = [
+    join(project({ 's.yaml': 'p: {combinations: {x: {min: 0.05, max: 0.39, step: 0.1}}}\n' }), 's.yaml'),
+  ];
+  const { search: found } = await open({ files, search: { method: 'random' } });
+  expect(shown(found?.parameters[0]?.distribution as Distribution)).toEqual([0.1, 0.2, 0.3]);
+});
+
 test('a search that is ended while it reads its trials starts no sampler', async () => {
   const sweep = await search(['lr=1,2'], { method: 'tpe', metric: 'loss' });
   const ending = new AbortController();

@@ -86,6 +86,33 @@ describe('the file of a W&B run', () => {
     expect(Object.keys(found)).toEqual(['loss', 'val.acc', 'best', 'epoch']);
   });
 
+  test('has what the summary makes of a metric, no parts of media, and the end of the run', () => {
+    const path = project();
+    const nested = (keys: string[], json: string) =>
+      item(...keys.map((key) => field(2, key)), field(16, json));
+    writeFileSync(
+      join(path, FILE),
+      file(
+        summary(
+          nested(['acc'], '{"max":0.9}'),
+          nested(['l2'], '{"min":0.1,"mean":0.4}'),
+          ...[nested(['grad', '_type'], '"histogram"'), nested(['grad', 'bins'], '[1]')],
+          ...[nested(['m', 'page', '_type'], '"html-file"'), nested(['m', 'page', 'sha256'], '"80"')],
+          nested(['m', 'in'], '1'),
+        ),
+        field(18, ''),
+      ),
+    );
+    expect(JSON.parse(JSON.stringify(runOf(path).read()))).toEqual([
+      {
+        kind: 'summary',
+        values: { 'acc.max': 0.9, 'l2.min': 0.1, 'l2.mean': 0.4, 'm.in': 1 },
+        aggregates: { acc: 0.9 },
+      },
+      { kind: 'exit', values: {}, aggregates: {} },
+    ]);
+  });
+
   test('may have records that are longer than its blocks', () => {
     const long = field(4, 'x'.repeat(100_000));
     expect(valuesIn(file(long, history(item(field(1, 'loss'), field(16, '1'))), long))).toEqual({ loss: 1 });
@@ -118,7 +145,7 @@ describe('the file of a W&B run', () => {
       writeFileSync(join(path, FILE), whole.subarray(0, length));
       seen.push(...run.read());
     }
-    expect(seen).toEqual([1, 2, 3].map((x) => ({ isLogged: true, values: { x } })));
+    expect(seen).toEqual([1, 2, 3].map((x) => ({ kind: 'history', values: { x }, aggregates: {} })));
     rmSync(join(path, FILE));
     symlinkSync('/dev/zero', join(path, FILE));
     expect(runOf(path).read()).toEqual([]);
