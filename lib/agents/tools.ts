@@ -1,4 +1,4 @@
-// Tools that show GPUs, the wait queue and jobs, wait for jobs, and cancel them.
+// Tools that show GPUs, the wait queue and jobs, wait for jobs, extend and cancel them.
 import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 import { isInstance, label } from '../gpus/index.ts';
@@ -190,6 +190,28 @@ export function addTools(server: McpServer): void {
         clearInterval(repeat);
       }
       return ending(address, 'Read its output with job_log.', 'It has not ended: call wait_job again.');
+    },
+  );
+  addTool(
+    server,
+    'extend_job',
+    {
+      description:
+        'Lets a job of this user that waits or runs use its GPUs longer than its time limit (for) allows.',
+      input: z.strictObject({
+        job: jobWord,
+        by: z.string().min(1).max(32).describe("how much longer, such as '2h' or '30m'"),
+      }),
+      output: ENDING,
+      annotations: { destructiveHint: false, idempotentHint: false },
+    },
+    async ({ job, by }) => {
+      const address = (await jobNow(job)).address ?? String(job);
+      const { exitCode, errors } = await runOwn(['jobs', 'extend', '--', address, by], {
+        timeoutMs: MAX_WAIT_SECONDS * 1_000,
+      });
+      if (exitCode !== 0) throw new CommandFailure(errors);
+      return ending(address, errors, errors);
     },
   );
   addTool(

@@ -73,6 +73,8 @@ export {
   type Waiter,
   WaitHandover,
   WaitQueue,
+  wakeRequest,
+  whyNotLonger,
   withoutGPUs,
 } from './queue/index.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';

@@ -101,6 +101,7 @@ export async function claimWhenFree(
     if (waiter === null) waiter = new QueuedWaiter(request, result, slot);
     else waiter.update(result);
     slot = null; // the waiter's by now
+    if (handover?.isStale()) startAgain(result, waiter, handover, end);
     if (await waiter.waitForTurn({ ...options, end })) return null;
     waiter.preempt();
     let longest = end - now();
@@ -317,6 +318,18 @@ function handOverAtFront(
     handover.handOver({ slot: kept, directory, ...change, end });
   }
   for (const { descriptor } of epochLocks) closeSync(descriptor);
+}
+
+/** Leaves the wait to the next process at once, which reads the request again; returns where that isn't possible. */
+function startAgain(
+  { directory, seenAt }: NotGranted,
+  { kept }: QueuedWaiter,
+  handover: WaitHandover,
+  end: number,
+): void {
+  if (kept === null) return;
+  const change = { locks: [], ahead: [], movesOn: false, leases: [], seenAt, until: now(), end };
+  handover.handOver({ slot: kept, directory, ...change });
 }
 
 /** Between two attempts, in ms: most who wait take what they can have within some ms. */

@@ -43,7 +43,7 @@ async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<v
   const others =
     elsewhere.size === 0
       ? null
-      : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, words, Math.ceil(grace));
+      : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, words, [], Math.ceil(grace));
   if (here.length > 0) await cancelHere(here, grace);
   await others;
 }

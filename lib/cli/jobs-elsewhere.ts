@@ -62,14 +62,15 @@ export async function showLogs(
 
 /**
  * Runs a command about jobs on their hosts, prints what these say, and sets the exit code: the first that isn't 0.
- * @param words the command and its options
+ * @param words the command and its options @param last words that follow the jobs
  * @param graceMs how long a host may take besides
  * @param onLine called with each line of output
  */
 export async function commandElsewhere(
   elsewhere: ReadonlyMap<string, AskedJobs>,
   words: readonly string[],
-  graceMs: number,
+  last: readonly string[] = [],
+  graceMs = 0,
   onLine: (host: string, line: string) => void = (_, line) => print(line),
 ): Promise<void> {
   await Promise.all(
@@ -80,13 +81,17 @@ export async function commandElsewhere(
             await resubmitMoving(movingJob(job), onLine);
             continue;
           }
-          const place = await cancelMoving(movingJob(job), say);
+          const moving = movingJob(job);
+          if (words[0] !== 'cancel' && moving.step !== 'settled')
+            throw usage(`${ANY}:${moving.id} waits on several machines; extend it once it has started`);
+          const place = words[0] === 'cancel' ? await cancelMoving(moving, say) : moving.at;
           if (place === null) continue;
-          await commandElsewhere(new Map([[place.host, [{ job: String(place.id), at: 0 }]]]), words, graceMs);
+          const asked = [{ job: String(place.id), at: 0 }];
+          await commandElsewhere(new Map([[place.host, asked]]), words, last, graceMs);
         }
         return;
       }
-      const all = [...words, ...asked.map(({ job }) => job)];
+      const all = [...words, ...asked.map(({ job }) => job), ...last];
       const answer = await commandOnHost(hostOf(name), all, ANSWER_TIMEOUT_MS + graceMs);
       if (answer.error !== null) {
         const { error, exitCode } = hostFailed(name, answer.error, answer.exitCode);

@@ -4,6 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import {
   describePart,
+  extendJob,
   formatPart,
   type Job,
   type JobDetails,
@@ -12,16 +13,25 @@ import {
   jobDetails,
   listJobs,
   partOf,
+  resolveJob,
   resolveJobs,
   stateDirectory,
 } from '../jobs/index.ts';
-import { fitColumns, formatDuration, formatSince, idleText, ordinal, sanitize } from '../platform/index.ts';
+import {
+  fitColumns,
+  formatDuration,
+  formatSince,
+  idleText,
+  ordinal,
+  parseDuration,
+  sanitize,
+} from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { getQueue } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
-import { addressOf, jobWords } from './job-address.ts';
+import { addressOf, byHost, jobWords } from './job-address.ts';
 import { isTerminal, pageWidth, print, say } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 
@@ -50,6 +60,7 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const interval = watchInterval(values);
   if (positionals[0] === 'move' && values.from !== undefined)
     return leaveHost(positionals.slice(1), values.from);
+  if (positionals[0] === 'extend') return extend(positionals.slice(1));
   if (values.from !== undefined)
     throw usage('--from belongs to `jobs move`: gpu-owner jobs move any:5 --from gpu3');
   if (positionals.length > 0) return showEach(parsed, interval);
@@ -335,6 +346,29 @@ function remarks({
   return [...(remark === '' ? [] : [remark]), ...(note === null ? [] : [`note: ${note}`])];
 }
 
+/** `jobs extend JOB... DURATION` */
+async function extend(words: readonly string[]): Promise<void> {
+  const duration = words.at(-1) ?? '';
+  if (words.length < 2) throw usage('write gpu-owner jobs extend 17 2h: it lets job 17 run 2 hours longer');
+  const ms = parseDuration(duration, 'jobs extend');
+  const { here, elsewhere } = byHost(words.slice(0, -1));
+  const others =
+    elsewhere.size === 0
+      ? null
+      : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, ['jobs', 'extend'], [duration]);
+  if (here.length > 0) {
+    const store = JobStore.open();
+    for (const { word } of here) {
+      const part = partOf(store, word);
+      const id = part === null ? resolveJob(store, word) : store.jobOfPart(part);
+      if (id === null) throw usage(`part ${word} has not begun: it can be extended once it is in the queue`);
+      const limit = await extendJob(store, id, ms);
+      print(`job ${word} may run ${formatDuration(limit)}`);
+    }
+  }
+  await others;
+}
+
 /** `jobs move ID --from HOST` */
 async function leaveHost(words: readonly string[], from: string | undefined): Promise<void> {
   const [address, more] = words.map(addressOf);
@@ -344,8 +378,8 @@ async function leaveHost(words: readonly string[], from: string | undefined): Pr
 }
 
 export const COMMAND: Command = {
-  usage: '[OPTIONS] [JOB...] | move ID --from HOST',
-  about: `Lists your jobs on this machine: waiting jobs with the reason, running jobs with their GPUs and remaining time, and jobs that ended within the last day. A \`gpu-owner run\` of yours has no number. With numbers or names of jobs, or HOST:JOB for a job of another machine, it prints everything about each, and where its output is.`,
+  usage: '[OPTIONS] [JOB...] | extend JOB... DURATION | move ID --from HOST',
+  about: `Lists your jobs on this machine: waiting jobs with the reason, running jobs with their GPUs and remaining time, and jobs that ended within the last day. A \`gpu-owner run\` of yours has no number. With numbers or names of jobs, or HOST:JOB for a job of another machine, it prints everything about each, and where its output is. \`extend\` lets jobs run that much longer than their time limit.`,
   groups: GROUPS,
   operands: 'jobs',
   run: jobs,

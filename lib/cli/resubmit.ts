@@ -43,7 +43,7 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
   const { here, elsewhere } = byHost(positionals);
   if (elsewhere.size > 0) {
     const { commandElsewhere } = await import('./jobs-elsewhere.ts');
-    await commandElsewhere(elsewhere, ['resubmit'], 0, (host, id) => print(`${host}:${id}`));
+    await commandElsewhere(elsewhere, ['resubmit'], [], 0, (host, id) => print(`${host}:${id}`));
   }
   if (here.length === 0) return;
   refuseThrowAway();

@@ -57,7 +57,16 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   if (job.request.array !== undefined) return job.runWithoutGPUs();
   // A job that restarts has waited before: the limit of that wait doesn't count again.
   const wait = waitLimits(job.isRestarted ? {} : values, true);
-  await job.run(() => ({ ...(request ?? checkRun(parsed, 'submit')), words: command.length, retries }), wait);
+  const later = job.laterLimit;
+  const asked = later === null ? parsed : { ...parsed, values: { ...values, for: durationWord(later) } };
+  await job.run(() => ({ ...(request ?? checkRun(asked, 'submit')), words: command.length, retries }), wait);
+}
+
+/** '90m', as users write it. */
+function durationWord(ms: number): string {
+  const units = [['h', 3_600_000] as const, ['m', 60_000] as const];
+  const [unit, size] = units.find(([, each]) => ms % each === 0) ?? ['s', 1_000];
+  return `${ms / size}${unit}`;
 }
 
 /** @throws ERR_INVALID_ARGUMENT */

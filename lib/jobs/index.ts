@@ -18,6 +18,7 @@ export {
   commandProblem,
   warnOfOwnDevices,
 } from './command-check.ts';
+export { extendJob } from './extension.ts';
 export { type IdleLimit, parseIdle } from './idle-limit.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
 export { exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';

@@ -9,7 +9,14 @@ import { native, nativeFile } from '../native.ts';
 import { now, sanitize, setVariables, sleep, systemError, warn } from '../platform/index.ts';
 import type { IdleLimit } from './idle-limit.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
-import { isAlive, type JobElsewhere, type JobProgress, type JobRequest, writeBlock } from './job-record.ts';
+import {
+  isAlive,
+  type JobElsewhere,
+  type JobProgress,
+  type JobRequest,
+  readLimit,
+  writeBlock,
+} from './job-record.ts';
 import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
 import { EX_TERMINATED } from './job-state.ts';
 import { JobStore, jobLimits, type MadeJob, OUTPUT } from './job-store.ts';
@@ -105,8 +112,8 @@ export class JobProcess implements BackgroundJob {
     try {
       await this.#begin();
       const { settings, ...command } = asked();
-      const claim = await this.#claim(settings, wait, command.limit).finally(() => wait?.end());
-      becomeKeeper(claim, { ...command, start: this.#start, isRequeued: true, job: this });
+      const { claim, limit } = await this.#claim(settings, wait, command.limit).finally(() => wait?.end());
+      becomeKeeper(claim, { ...command, limit, start: this.#start, isRequeued: true, job: this });
     } catch (error) {
       throw this.#failed(error);
     }
@@ -162,6 +169,11 @@ export class JobProcess implements BackgroundJob {
   /** Whether the command was preempted, or had failed, before: then the job has its place in the queue, and has waited for other jobs. */
   get isRestarted(): boolean {
     return this.#start.preemptions + this.#start.failures > 0;
+  }
+
+  /** The time limit that its user has given it since it was submitted, in ms; null: none. */
+  get laterLimit(): number | null {
+    return readLimit(this.file);
   }
 
   /** Only the output that is kept in the job's own directory is cut. */
@@ -298,7 +310,11 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** @throws as {@link claimForJob} */
-  async #claim(settings: Settings, wait: WaitOptions | null, limit: TimeLimit | null): Promise<JobClaim> {
+  async #claim(
+    settings: Settings,
+    wait: WaitOptions | null,
+    asked: TimeLimit | null,
+  ): Promise<{ claim: JobClaim; limit: TimeLimit | null }> {
     if (this.#start.kind === 'woken') this.#isPruned = true;
     else this.#tell({ reason: 'starting' });
     this.#handOverSlot();
@@ -316,16 +332,18 @@ export class JobProcess implements BackgroundJob {
     setImmediate(() => this.#prune());
     const claim = await claiming;
     this.#prune();
-    const gpus = claim.gpus.map(({ index, instance, uuid }) =>
-      instance === null ? { index, uuid } : { index, instance, uuid },
+    const gpus = claim.gpus.map(({ index, instance, uuid, parent }) =>
+      instance === null ? { index, uuid } : { index, instance, uuid, parent },
     );
     if (this.#start.submitter !== null) this.#leaveSubmitter(() => claim.release());
     await this.#startHere().catch((error: unknown) => {
       claim.release();
       throw error;
     });
-    this.#tellStart({ gpus, until: limit === null ? null : Date.now() + limit.ms });
-    return claim;
+    this.#tellStart({ gpus, until: asked === null ? null : Date.now() + asked.ms });
+    // Whoever extends it now sees that it has started, and tells the keeper.
+    const later = asked === null ? null : readLimit(this.file);
+    return { claim, limit: asked === null || later === null ? asked : { ...asked, ms: later } };
   }
 
   /** As others read them, and in the place in the queue that the job had before it was preempted. */

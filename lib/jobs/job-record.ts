@@ -4,7 +4,7 @@ import { fstatSync, readSync, writeSync } from 'node:fs';
 import { CLASSES, type RequestClass } from '../claims/index.ts';
 import { ifPossible } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
-import { schema, statusBehind, textBlock } from '../platform/index.ts';
+import { readBlock, schema, statusBehind, textBlock } from '../platform/index.ts';
 
 /** A job of another machine that must have ended before. */
 export interface JobElsewhere {
@@ -76,7 +76,7 @@ export interface JobProgress {
   hidden?: string | null;
   /** ms since 1970: its GPUs were claimed. */
   started?: number;
-  gpus?: { index: number; instance?: number | null; uuid: string }[];
+  gpus?: { index: number; instance?: number | null; uuid: string; parent?: string | null }[];
   /** When the command will be ended, in ms since 1970. */
   until?: number | null;
   /** How it ended without having started. */
@@ -96,6 +96,8 @@ interface JobEnd {
   pid: number | null;
   exitCode: number | null;
   ended: number | null;
+  /** The time limit that the keeper has, in ms. */
+  limit: number | null;
   cancelled: boolean;
   /** ms since 1970: its GPUs were given back, and it waits for others; null: it runs, or has ended. */
   requeued: number | null;
@@ -119,6 +121,8 @@ export interface StoredJob {
   progress: JobProgress | null;
   end: JobEnd | null;
   cancellation: JobCancellation | null;
+  /** The time limit that its user has given it later, in ms; null: none. */
+  limit: { ms: number } | null;
 }
 
 /**
@@ -128,7 +132,8 @@ export interface StoredJob {
 const BLOCKS = {
   progress: { offset: 0, size: 4096 },
   end: { offset: 4096, size: 512 },
-  cancellation: { offset: 4608, size: 512 },
+  cancellation: { offset: 4608, size: 448 },
+  limit: { offset: 5056, size: 64 },
 } as const;
 export const REQUEST_OFFSET = 5120;
 /** As much is read, so no more is written: some thousands of jobs to follow. */
@@ -157,7 +162,19 @@ export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJ
     progress: part(BLOCKS.progress, PROGRESS),
     end,
     cancellation: part(BLOCKS.cancellation, CANCELLATION),
+    limit: part(BLOCKS.limit, LIMIT),
   };
+}
+
+/** The limit that a job was given later, in ms; null: none. */
+export function readLimit(file: number): number | null {
+  const { offset, size } = BLOCKS.limit;
+  return parse(readBlock(file, size, offset), LIMIT)?.ms ?? null;
+}
+
+/** How long a job may run, in ms; null: for ever. */
+export function limitOf({ limit, request }: Pick<StoredJob, 'limit' | 'request'>): number | null {
+  return limit?.ms ?? request.limitMs;
 }
 
 /** Writes a part of a job's file. A failure is ignored: the job goes on without it. */
@@ -261,7 +278,16 @@ const PROGRESS = record({
   reason: optional(text),
   hidden: optional(nullable(text)),
   started: optional(epochMs),
-  gpus: optional(listOf(record({ index: whole(), instance: optional(nullable(whole())), uuid: text }))),
+  gpus: optional(
+    listOf(
+      record({
+        index: whole(),
+        instance: optional(nullable(whole())),
+        uuid: text,
+        parent: optional(nullable(text)),
+      }),
+    ),
+  ),
   until: optional(nullable(epochMs)),
   failure: optional(
     record({
@@ -283,11 +309,14 @@ const END = record({
   pid: nullable(PID),
   exitCode: nullable(whole()),
   ended: nullable(epochMs),
+  limit: or(nullable(schema.amount()), null),
   cancelled: or(flag, false),
   requeued: or(nullable(epochMs), null),
   preempted: or(whole(), 0),
   failures: or(whole(), 0),
   ran: or(schema.amount(), 0),
 });
+
+const LIMIT = record({ ms: schema.amount(Number.MAX_SAFE_INTEGER, 1) });
 
 const CANCELLATION = record({ at: epochMs, reason: nullable(text) });

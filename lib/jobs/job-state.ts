@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { findUid, isoTime, listWords, sanitize, showValue, userName } from '../platform/index.ts';
 import type { Job, QueueEntry } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
-import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
+import { isAlive, type JobPart, limitOf, type StoredJob } from './job-record.ts';
 import { JobStore } from './job-store.ts';
 
 export type { Job } from '../shapes/index.ts';
@@ -119,7 +119,8 @@ export function jobAt(store: JobStore, id: number, lockDirectory?: string): Job 
 export function jobDetails(store: JobStore, id: number, queue?: readonly QueueEntry[]): JobDetails {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
-  const { directory, limitMs } = found.job.request;
+  const { directory } = found.job.request;
+  const limitMs = limitOf(found.job);
   return {
     ...listedJob(found, readActivity(undefined, queue)),
     directory: sanitize(directory, MAX_REASON_LENGTH),
@@ -175,7 +176,7 @@ function listedJob(
           : null,
     position: waiter?.position ?? null,
     count: request.count,
-    gpus: state === 'waiting' ? [] : (progress?.gpus ?? []),
+    gpus: state === 'waiting' ? [] : (progress?.gpus ?? []).map(({ parent: _, ...gpu }) => gpu),
     command: sanitize(request.command, MAX_REASON_LENGTH),
     note: sanitizeOptional(request.note),
     user: userName(process.geteuid?.() ?? 0),
@@ -183,7 +184,7 @@ function listedJob(
     submitted: time(request.submitted),
     started: time(progress?.started),
     ended: isOver ? time(state === 'lost' ? null : endOf(job)) : null,
-    until: state === 'running' ? time(progress?.until) : null,
+    until: state === 'running' ? time(untilOf(job)) : null,
     idle: state === 'running' ? (holder?.idle ?? null) : null,
     after: request.after.map(({ id }) => id),
     output: request.output,
@@ -194,6 +195,12 @@ function listedJob(
     parts: sanitizeOptional(request.array),
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
   };
+}
+
+/** When its limit ends it, in ms since 1970. The keeper has the last word. */
+function untilOf({ progress, end }: StoredJob): number | null | undefined {
+  const { started, until } = progress ?? {};
+  return started !== undefined && end?.limit != null ? started + end.limit : until;
 }
 
 /** A file has it, to which others may have written. */

@@ -66,10 +66,6 @@ function memoryVariables(gpus: KeptClaim['gpus'], leases: KeptClaim['leases']): 
   };
 }
 
-export function untilOf(limit: TimeLimit | null): { until?: number } {
-  return limit === null ? {} : { until: Date.now() + limit.ms };
-}
-
 export function limitOptions(limit: TimeLimit | null): string[] {
   if (limit === null) return [];
   const { ms, text, notice } = limit;
@@ -99,7 +95,7 @@ export function keeperOptions(
   { leases, marks, jobFile }: KeptClaim,
   place: (descriptor: number) => number,
   also: readonly number[] = [],
-  changes: { command?: string; until?: number } = {},
+  changes: { command?: string } = {},
 ): string[] {
   const list = (option: string, descriptors: readonly number[]) =>
     descriptors.length === 0 ? [] : [option, descriptors.map(place).join(',')];

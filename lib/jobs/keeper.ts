@@ -26,7 +26,6 @@ import {
   keeperOptions,
   limitOptions,
   placeholderOptions,
-  untilOf,
 } from './keeper-options.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
 import { giveWayOptions, type Preemption } from './preemption.ts';
@@ -155,7 +154,7 @@ export function becomeKeeper(
     KEEPER,
     'run',
     ...placeholderOptions(placeholder),
-    ...keeperOptions(claim, inheritable, [], untilOf(limit)),
+    ...keeperOptions(claim, inheritable),
     ...commandOptions(claim, inherited),
     ...(usage?.keeperOptions(inheritable) ?? []),
     ...meterOptions(claim, inheritable),
@@ -202,7 +201,7 @@ export function becomeHolder(
 ): never {
   const options = [
     ...placeholderOptions(placeholder),
-    ...keeperOptions(claim, inheritable, [], untilOf(limit)),
+    ...keeperOptions(claim, inheritable),
     ...(usage?.keeperOptions(inheritable) ?? []),
     ...meterOptions(claim, inheritable),
     ...limitOptions(limit),

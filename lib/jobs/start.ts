@@ -27,7 +27,7 @@ import {
   showExtraCertificates,
   withoutDescriptors,
 } from './inherited.ts';
-import { readJob } from './job-record.ts';
+import { readJob, readLimit } from './job-record.ts';
 import type { MadeJob } from './job-store.ts';
 
 /** How a process of `run`, `submit` or `exp run` was started, and what the process before it has left to it. */
@@ -219,7 +219,10 @@ function userArguments({ request: { start } }: MadeJob): number {
 /** `woken`: lets a claim of this process hand its wait over, where that lasts long. */
 export function waitHandover(start: Start, line: (() => WaitLine | null) | undefined): WaitHandover {
   const become = (idle: IdleWait, next: HandedOverWait) => becomeWaiter(start, idle, next, line?.() ?? null);
-  return new WaitHandover(start.wait, become, line !== undefined);
+  const file = start.job?.file;
+  const limit = file === undefined ? null : readLimit(file);
+  const isStale = () => file !== undefined && readLimit(file) !== limit;
+  return new WaitHandover(start.wait, become, { isShown: line !== undefined, isStale });
 }
 
 /**

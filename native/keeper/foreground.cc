@@ -118,6 +118,8 @@ void Foreground::on_signal(const signalfd_siginfo& info) {
     on_child();
   } else if (const int64_t grace = cancel_grace(info); grace >= 0) {
     cancel(grace);
+  } else if (const int64_t limit = extended_limit(info); limit > 0) {
+    job_.extend(limit);  // as the keeper does
   } else if (is_forwarded(info)) {
     if (is_from_parents_end(info)) {
       hang_up();
@@ -264,8 +266,10 @@ void Foreground::report_failure(const char* line) {
 
 void Foreground::report_time_limit() {
   time_is_over_ = true;
-  say("the time limit of %s is over: %s and all its processes get SIGTERM, and after %ld s SIGKILL",
-      options_.time_limit.text, options_.command_name(), options_.grace / 1000);
+  const bool is_extended = state_->limit != options_.time_limit.duration;
+  say("the time limit of %s%s is over: %s and all its processes get SIGTERM, and after %ld s SIGKILL",
+      options_.time_limit.text, is_extended ? ", which was extended," : "", options_.command_name(),
+      options_.grace / 1000);
 }
 
 void Foreground::report_preemption() {

@@ -135,7 +135,9 @@ int wait_for_end(const Options& options, int signals, UsageLine* usage) {
 
 int hold(const Options& options) {
   const int signals = options.signals;
-  write_record(options, {getpid(), getpid(), 0, -1});
+  const int64_t duration = options.time_limit.duration;
+  const int64_t until = duration ? calendar_time_ms() + duration : -1;
+  write_record(options, {getpid(), getpid(), 0, -1, false, -1, until});
   sign_markers(options);
   collect_children();  // children that have ended before signals were taken
   int code = answer(options, signals);
@@ -143,7 +145,7 @@ int hold(const Options& options) {
   if (code < 0) code = wait_for_end(options, signals, &usage);
   int placeholder = options.placeholder;
   close_descriptor(&placeholder);
-  write_record(options, {getpid(), getpid(), 0, boot_time_ms()});
+  write_record(options, {getpid(), getpid(), 0, boot_time_ms(), false, -1, until});
   usage.end(-1, false);
   unlock(options);
   end_child(options.placeholder_pid);

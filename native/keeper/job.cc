@@ -41,10 +41,13 @@ Job::Job(const Options& options, Events events)
       meter_(options),
       idle_judge_(options.idle.min_utilization),
       started_at_(boot_time_ms()) {
-  const TimeLimit& limit = options.time_limit;
-  if (limit.duration == 0) return;
-  limit_at_ = boot_time_ms() + limit.duration;
-  if (limit.signal) notice_at_ = limit_at_ - limit.notice;
+  if (options.time_limit.duration > 0) set_limit(options.time_limit.duration);
+}
+
+void Job::set_limit(int64_t duration) {
+  limit_at_ = started_at_ + duration;
+  until_ = calendar_time_ms() + limit_at_ - boot_time_ms();
+  if (options_.time_limit.signal) notice_at_ = limit_at_ - options_.time_limit.notice;
 }
 
 void Job::set_state(JobState* state) {
@@ -52,6 +55,7 @@ void Job::set_state(JobState* state) {
   state_->preemptions = options_.requeue.times;
   state_->failures = options_.requeue.failures;
   state_->ran = options_.requeue.ran;
+  state_->limit = options_.time_limit.duration;
 }
 
 void Job::begin(pid_t command) {
@@ -98,8 +102,8 @@ void Job::failed(int error, const char* text, int exit_code) {
 }
 
 void Job::record(pid_t pid, int survivors, bool ended) {
-  write_record(options_,
-               {pid, getpid(), survivors, ended ? boot_time_ms() : -1, state_->gives_way_since >= 0, idle_ends_});
+  write_record(options_, {pid, getpid(), survivors, ended ? boot_time_ms() : -1, state_->gives_way_since >= 0,
+                          idle_ends_, until_});
 }
 
 void Job::react() {
@@ -229,6 +233,15 @@ void Job::cancel(int64_t grace) {
   line.add("{\"event\":\"cancelled\",\"grace\":%ld}", static_cast<long>(grace));
   events_.send(line.c_str());
   terminate(grace, command_alone ? SignalScope::command : SignalScope::all);
+}
+
+void Job::extend(int64_t duration) {
+  if (limit_at_ < 0) return;
+  set_limit(duration);
+  state_->limit = duration;
+  if (command_ == 0) return;  // the front of a keeper, which writes it
+  write_job_state(options_, *state_);
+  record(phase_ == Phase::running ? command_ : survivor_, survivors_ > 0 ? survivors_ : 0, false);
 }
 
 void Job::give_way() {

@@ -66,7 +66,9 @@ class Job {
   void signal_command(int signal);
   // SIGTERM to all, SIGKILL after `grace` ms. A second call can only make that sooner.
   void terminate(int64_t grace);
-  // The same for a job that its user doesn't want any more.
+  // Moves the end by the time limit, unless that is over. `duration` counts from the start.
+  void extend(int64_t duration);
+  // As terminate() for a job that its user doesn't want any more.
   void cancel(int64_t grace);
 
  private:
@@ -76,6 +78,7 @@ class Job {
   void terminate(int64_t grace, SignalScope scope);
   void record(pid_t pid, int survivors, bool ended);
   void note_end(int exit_code, int signal);
+  void set_limit(int64_t duration);
   bool reap();
   void command_changed(int status);
   void follow(int signal);
@@ -117,6 +120,7 @@ class Job {
   int64_t started_at_;        // boot time
   int64_t notice_at_ = -1;    // boot time of the signal before the limit, or -1
   int64_t limit_at_ = -1;     // boot time, or -1
+  int64_t until_ = -1;        // the same in ms since 1970
   int64_t deadline_at_ = -1;  // boot time, or -1
   bool expired_ = false;
   int64_t kill_at_ = -1;                      // next round of killing, or -1

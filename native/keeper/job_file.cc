@@ -64,6 +64,7 @@ void write_job_state(const Options& options, const JobState& state) {
   add_number(&text, "preempted", state.preemptions, true);
   add_number(&text, "failures", state.failures, true);
   add_number(&text, "ran", state.ran, true);
+  add_number(&text, "limit", state.limit, state.limit > 0);
   text.add("\"timeLimit\": %s, \"cancelled\": %s}", word(state.time_limit), word(state.cancelled));
   char block[kBlockSize];
   memset(block, ' ', sizeof block);

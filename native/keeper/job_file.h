@@ -17,6 +17,7 @@ struct JobState {
   int signal = 0;              // that ended the command, or 0
   int64_t command_ended = -1;  // ms since 1970, or -1; so is `ended`
   int64_t ended = -1;
+  int64_t limit = 0;        // how long it may run, in ms; 0: for ever
   bool time_limit = false;  // the limit was over before the command had ended
   bool cancelled = false;
   int64_t requeued = -1;         // when its GPUs were given back for a new start, in ms since 1970, or -1

@@ -131,6 +131,7 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
     signalfd_siginfo info;
     while (next_signal(signals, &info)) {
       if (const int64_t grace = cancel_grace(info); grace >= 0) job.cancel(grace);
+      if (const int64_t limit = extended_limit(info); limit > 0) job.extend(limit);
     }
     if (ready[1].revents) handle_requests(&job, &channel);
     job.react();

@@ -38,6 +38,7 @@ bool compose(const Options& options, const Record& record, Text* text) {
   text->add("%.*s%s\"pid\": %d, \"keeper\": %d, \"survivors\": %d, %s", length, options.record, empty ? "" : ", ",
             record.pid, record.keeper, record.survivors, record.gives_way ? "\"givesWay\": true, " : "");
   if (record.idle_ends >= 0) text->add("\"idleEnds\": %" PRId64 ", ", record.idle_ends);
+  if (record.until >= 0) text->add("\"until\": %" PRId64 ", ", record.until);
   text->add("\"ended\": ");
   if (record.ended < 0) {
     text->add("null}");
@@ -52,7 +53,7 @@ bool compose(const Options& options, const Record& record, Text* text) {
 bool record_fits(const Options& options) {
   if (!options.record) return true;
   Block text;
-  return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX, true, INT64_MAX}, &text);
+  return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX, true, INT64_MAX, INT64_MAX}, &text);
 }
 
 void write_record(const Options& options, const Record& record) {

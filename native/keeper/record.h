@@ -15,6 +15,7 @@ struct Record {
   int64_t ended;           // CLOCK_BOOTTIME milliseconds, or -1
   bool gives_way = false;  // others needn't give way, too
   int64_t idle_ends = -1;  // when it is ended as its GPUs do nothing, in ms since 1970; 0: never; -1: they do something
+  int64_t until = -1;      // when its time limit ends it, in ms since 1970, or -1
 };
 
 // Whether the caller's object, with our members added, fits into the block.

@@ -21,6 +21,12 @@ constexpr const char* kNames[] = {
     "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",   "SIGPWR",  "SIGSYS",
 };
 
+// The number that this user, or root, has queued with a signal; -1: it is another signal.
+int64_t queued_number(const signalfd_siginfo& info, int signal) {
+  if (static_cast<int>(info.ssi_signo) != signal || info.ssi_code != SI_QUEUE) return -1;
+  return info.ssi_uid == 0 || info.ssi_uid == getuid() ? info.ssi_int : -1;
+}
+
 }  // namespace
 
 void take_signals() {
@@ -47,9 +53,13 @@ bool next_signal(int fd, signalfd_siginfo* info) {
 }
 
 int64_t cancel_grace(const signalfd_siginfo& info) {
-  if (info.ssi_signo != kCancelSignal || info.ssi_code != SI_QUEUE) return -1;
-  if (info.ssi_uid != 0 && info.ssi_uid != getuid()) return -1;
-  return info.ssi_int >= 0 && info.ssi_int <= kMaxCancelGraceMs ? info.ssi_int : -1;
+  const int64_t grace = queued_number(info, kCancelSignal);
+  return grace <= kMaxCancelGraceMs ? grace : -1;
+}
+
+int64_t extended_limit(const signalfd_siginfo& info) {
+  const int64_t seconds = queued_number(info, kExtendSignal);
+  return seconds > 0 ? seconds * 1000 : -1;
 }
 
 void restore_signals(uint64_t ignored) {

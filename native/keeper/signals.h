@@ -27,6 +27,12 @@ constexpr int64_t kMaxCancelGraceMs = 3'600'000;
 // The grace in ms with which a user who may do so cancels the job; -1: it is no such signal.
 int64_t cancel_grace(const signalfd_siginfo& info);
 
+// The signal that gives a job another time limit, queued with a number of seconds, which count from the job's start.
+constexpr int kExtendSignal = 62;
+
+// The new limit in ms, of a user who may do so; -1: it is no such signal.
+int64_t extended_limit(const signalfd_siginfo& info);
+
 // In the child that becomes the command: defaults, but `ignored` ignored; nothing blocked.
 void restore_signals(uint64_t ignored);
 

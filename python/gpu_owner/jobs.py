@@ -83,6 +83,10 @@ class Job:
         if code != 0:
             raise error_of(code, message, self._words)
 
+    def extend(self, by: Union[float, str]) -> None:
+        """Lets it run longer than its time limit. by: seconds or '2h'. Raises GPUOwnerError if it may not, or has ended."""
+        output_of(self._words, ["jobs", "extend", str(self.id), duration_word(by, "by")])
+
     def log(self, lines: Optional[int] = None) -> str:
         """The job's output so far, standard output and error together. lines: only this many of the last lines."""
         last = [] if lines is None else [f"--lines={operator.index(lines)}"]

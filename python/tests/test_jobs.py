@@ -54,6 +54,27 @@ class Jobs(OnMachine):
         )
         self.assertEqual(lines, ["Job(1) 1 True True 1", "3 failed [3, 'train', 'a try', 2]", "3 'later\\n' ''", "3 3 None"])
 
+    def test_one_may_get_more_time(self):
+        lines = self.run_script(
+            """
+            import time
+            from datetime import datetime
+            job = gpu_owner.submit(["sleep", "1000"], time_limit="1h")
+            while job.state() != "running":
+                time.sleep(0.05)
+            job.extend("1h")
+            job.extend(1800)
+            started, until = (datetime.fromisoformat(job.info()[key].replace("Z", "+00:00")) for key in ("started", "until"))
+            print((until - started).total_seconds())
+            job.cancel(grace=1)
+            try:
+                job.extend("1h")
+            except gpu_owner.GPUOwnerError as error:
+                print(error)
+            """
+        )
+        self.assertEqual([lines[0], "has ended" in lines[1]], ["9000.0", True])
+
     def test_one_that_fails_is_started_again(self):
         lines = self.run_script("job = gpu_owner.submit(['false'], retry=1)\nprint(job.wait(), job.info()['retried'])")
         self.assertEqual(lines, ["1 1"])

@@ -25,7 +25,16 @@ import { sendSignal } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 import { timeoutMs, withTimeouts } from '../support/time.ts';
 
-const TOOLS = ['gpu_status', 'gpu_queue', 'list_jobs', 'job_log', 'wait_job', 'cancel_job', 'submit_job'];
+const TOOLS = [
+  'gpu_status',
+  'gpu_queue',
+  'list_jobs',
+  'job_log',
+  'wait_job',
+  'extend_job',
+  'cancel_job',
+  'submit_job',
+];
 
 const PROGRESS_MS = timeoutMs('progress', 300);
 
@@ -179,6 +188,8 @@ describe('an agent', () => {
         others: { name: 'train', note: 'for the paper' },
       },
     });
+    const extended = await agent.call('extend_job', { job: 'train', by: '1h' });
+    expect(Date.parse(extended.job.until) - Date.parse(extended.job.started)).toBe(3 * 3_600_000);
     const next = await submitWaiting(agent, { command: ['sleep', '1000'], name: 'second' });
     expect(next).toMatchObject({
       job: { state: 'waiting', position: 1, note: 'by test agent' },

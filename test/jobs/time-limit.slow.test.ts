@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import {
@@ -8,6 +9,7 @@ import {
   launch,
   Probe,
   python,
+  restingKeeperOf,
   stubbornPids,
   until,
   workspace,
@@ -110,13 +112,41 @@ test('Python’s processes of multiprocessing and subprocess end with the job', 
   expect(pids.filter(isAlive)).toEqual([]);
 });
 
-test('a lease file’s record keeps what the caller says of the limit', async () => {
+test.each(['keeper', 'front'] as const)(
+  'a signal to its %s gives a job another limit, if its user sends it',
+  async (last) => {
+    const { leases } = workspace();
+    const options = [...limit(NEVER), '--notice', '10:3000', '--record', '{}'];
+    const running = launch({ leases, options, command: ['sh', '-c', POLITE] });
+    await running.printed(/ready/);
+    const keeper = await restingKeeperOf(running.pid);
+    const send = (...values: number[]) =>
+      execFileSync(python, [
+        fixture('queue_signal.py'),
+        String(last === 'keeper' ? keeper : running.pid),
+        '62',
+        ...values.map(String),
+      ]);
+    send(1, 0); // by kill, not by sigqueue
+    if (last === 'front') {
+      send(4);
+      sendSignal(keeper, 'SIGKILL');
+    } else send(4);
+    expect((await running.exited).code).toBe(124);
+    expect(running.stdout).toBe('ready\nusr1\nterm\n');
+    expect(running.stderr).toMatch(/the time limit of 600000ms, which was extended, is over: /);
+  },
+);
+
+test('a lease file’s record says when the limit ends the job', async () => {
   const { leases } = workspace();
-  const options = [...limit(NEVER), '--record', '{"until": 1764000000000}'];
+  const options = [...limit(NEVER), '--record', '{}'];
   const running = launch({ leases, options, command: ['sleep', '600'] });
   const record = () => readFileSync(leases[0] as string, 'utf8');
   await until(() => record().includes('"pid"'), 'the record');
-  expect(JSON.parse(record())).toMatchObject({ until: 1764000000000, ended: null });
+  const { until: end, ended } = JSON.parse(record());
+  expect(ended).toBeNull();
+  expect(Math.abs(end - Date.now() - NEVER)).toBeLessThan(60_000);
   running.kill('SIGTERM');
   expect((await running.exited).code).toBe(143);
 });

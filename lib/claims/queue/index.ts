@@ -14,7 +14,7 @@ export {
 } from './booking-files.ts';
 export { describeReached, type Holdings, holdingsWhenAsked, lockedEpochs } from './holdings.ts';
 export { allowedTime, applyLimit, partOf, requestLimits, sizeOf } from './own-limit.ts';
-export { putFirst, wakeThoseBehind } from './own-requests.ts';
+export { putFirst, wakeRequest, wakeThoseBehind, whyNotLonger } from './own-requests.ts';
 export { HEARTBEAT_MS, stampBookings, WAIT_QUEUE_FILE } from './queue-file.ts';
 export { requestClass, whoMay } from './request-class.ts';
 export { type KeptSlot, Slot } from './slot.ts';

@@ -40,14 +40,14 @@ export function requestLimits(configuration?: Limited): Pick<JoiningRequest, 'mo
   return { most, ...(together.length === 0 ? {} : { together }) };
 }
 
-/** How long a command may run whose user says so, or says nothing. @throws ERR_INVALID_ARGUMENT for more than the limit, ERR_CONFIGURATION */
-export function allowedTime(ms: number | null): number | null {
+/** How long a command may run whose user says so by this option, or says nothing. @throws ERR_INVALID_ARGUMENT for more than the limit, ERR_CONFIGURATION */
+export function allowedTime(ms: number | null, option = '--for'): number | null {
   const limit = ownLimit().ms;
   if (ms === null) return Number.isFinite(limit) ? limit : null;
   if (ms <= limit) return ms;
   throw new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `--for: ${formatDuration(ms)} is more than the ${formatDuration(limit)} that ${ownName()}'s jobs may run here (limits.for in the configuration).`,
+    `${option}: ${formatDuration(ms)} is more than the ${formatDuration(limit)} that ${ownName()}'s jobs may run here (limits.for in the configuration).`,
   );
 }
 

@@ -1,10 +1,20 @@
 // The order of one user's own requests in the wait queue.
 
+import { now } from '../../platform/index.ts';
 import type { LockDirectory } from '../locks/index.ts';
-import { findBlockers, inNewOrder, reservedFor, type Tag } from '../rules/index.ts';
+import {
+  bookingInTheWay,
+  findBlockers,
+  formatTag,
+  inNewOrder,
+  type RequestClass,
+  reservedFor,
+  type Tag,
+} from '../rules/index.ts';
+import { bookedRequest, describeBooking, readBookings } from './booking-files.ts';
 import { holdingsWhenAsked, reachedLimit } from './holdings.ts';
 import { changeTags } from './queue-file.ts';
-import { type Waiter, WaitQueue } from './wait-queue.ts';
+import { readWaiters, type Waiter, WaitQueue } from './wait-queue.ts';
 
 type Tagged = Waiter & { tag: Tag };
 
@@ -39,9 +49,27 @@ export function putFirst(
   return found ?? isMeant.map(() => false);
 }
 
+/** Wakes waiters of this user: what a request is has changed. */
+export function wakeRequest(directory: LockDirectory, isMeant: (waiter: Waiter) => boolean): void {
+  const uid = process.geteuid?.();
+  changeTags(directory, (write) => {
+    const queue = WaitQueue.open(directory);
+    for (const waiter of queue?.waiters(queue.order()) ?? []) {
+      const { slot, scope, tag } = waiter;
+      if (scope === null && tag?.uid === uid && tag !== null && isMeant(waiter)) write(slot, younger(tag));
+    }
+    queue?.close();
+  });
+}
+
+/** A request that isn't what it was is news to those that follow it, and to its own waiter. */
+function younger(tag: Tag): Tag {
+  return { ...tag, joined: tag.joined + 1 };
+}
+
 /**
  * Wakes the waiters that follow requests which no longer delay others, because this user has just got GPUs: other requests of
- * this user, or of a group of the user. A request that isn't what it was is news to them: it is made a millisecond younger.
+ * this user, or of a group of the user.
  * @param got how many GPUs @param served the place of the request that got them, which is left soon; null: it has none
  */
 export function wakeThoseBehind(directory: LockDirectory, got: number, served: number | null): void {
@@ -74,10 +102,47 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
     if (woken.length === 0) return;
     changeTags(directory, (write) => {
       for (const { slot, tag } of woken) {
-        if (queue.tag(slot)?.joined === tag.joined) write(slot, { ...tag, joined: tag.joined + 1 });
+        if (queue.tag(slot)?.joined === tag.joined) write(slot, younger(tag));
       }
     });
   } finally {
     queue.close();
   }
+}
+
+/**
+ * Why a job of this user that runs can't use its GPUs until a later time: they are booked by others then, or a request waits for them that
+ * came before it, and that it overtook as it was short. null: it can.
+ * @param order its tag in the wait queue, as text; null: it had none @param started when it started; times are in ms since 1970
+ */
+export function whyNotLonger(
+  directory: LockDirectory,
+  gpus: readonly { index: number; uuid: string; parent?: string | null }[],
+  {
+    class: own,
+    order,
+    started,
+    end,
+  }: { class: RequestClass; order: string | null; started: number; end: number },
+): string | null {
+  const at = Date.now();
+  const uid = process.geteuid?.() ?? 0;
+  const request = bookedRequest(uid, own, end - at);
+  const bookings = readBookings(directory, at);
+  for (const { index, uuid, parent } of gpus) {
+    for (const each of parent == null ? [uuid] : [uuid, parent]) {
+      const booking = bookingInTheWay(each, request, bookings, at);
+      if (booking !== null) return `GPU ${index} is ${describeBooking(booking, at)}`;
+    }
+  }
+  if (own === 'preemptible') return null;
+  const startedAt = now() - (at - started);
+  for (const { uuids, scope, tag, info, isAboveLimit, isSuspended } of readWaiters(directory)) {
+    const wanted = gpus.find(({ uuid }) => uuids.includes(uuid));
+    if (wanted === undefined || scope !== null || tag === null || isAboveLimit || isSuspended) continue;
+    const wasAhead = tag.joined < startedAt && (order === null || formatTag(tag) < order);
+    if (wasAhead && tag.uid !== uid)
+      return `${info.user} waits for GPU ${wanted.index}, and came before it; it got the GPU because it is short`;
+  }
+  return null;
 }

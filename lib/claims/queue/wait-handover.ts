@@ -47,6 +47,8 @@ export class WaitHandover {
   readonly #become: (idle: IdleWait, next: HandedOverWait) => void;
   /** Whether people see meanwhile that it goes on. */
   readonly isShown: boolean;
+  /** Whether the request isn't what it was when this process began: the next one reads it again. */
+  readonly isStale: () => boolean;
   #received: HandedOverWait | null;
   #isPossible = true;
 
@@ -57,10 +59,11 @@ export class WaitHandover {
   constructor(
     received: HandedOverWait | null,
     become: (idle: IdleWait, next: HandedOverWait) => void,
-    isShown = false,
+    { isShown = false, isStale = () => false }: Partial<Pick<WaitHandover, 'isShown' | 'isStale'>> = {},
   ) {
     this.#received = received;
     this.isShown = isShown;
+    this.isStale = isStale;
     this.#become = become;
     const idle = received?.rest ?? null;
     this.#began = idle === null || now() - idle.since < MIN_IDLE_MS ? now() : idle.began;
