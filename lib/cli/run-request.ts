@@ -98,8 +98,8 @@ export const RUN_GROUPS = [
 const [options, ...criteria] = RUN_GROUPS;
 const RETRY = {
   retry: {
-    value: 'N',
-    help: 'restart the command, up to N times, if it fails; each time it waits for GPUs again',
+    value: 'N[:CODE]',
+    help: 'restart the command, up to N times, if it fails (with exit code CODE); each time it waits for GPUs again',
     candidates: ['1', '3'],
   },
 } satisfies OptionTable;

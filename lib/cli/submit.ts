@@ -29,7 +29,7 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   else if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
   if (array !== undefined && !waits)
     throw usage('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
-  const retries = retriesOf(values.retry);
+  const retry = retryOf(values.retry);
   if (values.on !== undefined) {
     checkRun(parsed, 'submit');
     return (await import('./remote.ts')).submitOn(values.on, parsed);
@@ -59,7 +59,7 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   const wait = waitLimits(job.isRestarted ? {} : values, true);
   const later = job.laterLimit;
   const asked = later === null ? parsed : { ...parsed, values: { ...values, for: durationWord(later) } };
-  await job.run(() => ({ ...(request ?? checkRun(asked, 'submit')), words: command.length, retries }), wait);
+  await job.run(() => ({ ...(request ?? checkRun(asked, 'submit')), words: command.length, retry }), wait);
 }
 
 /** '90m', as users write it. */
@@ -70,9 +70,13 @@ function durationWord(ms: number): string {
 }
 
 /** @throws ERR_INVALID_ARGUMENT */
-function retriesOf(text = '0'): number {
-  if (/^\d{1,4}$/.test(text)) return Number(text);
-  throw usage(`--retry: ${showValue(text)} is not a number of times; use 1, 2, …, or 0 for none`);
+function retryOf(text = '0'): string | null {
+  const [, times, code] = /^(\d{1,4})(?::(\d{1,3}))?$/.exec(text) ?? [];
+  if (times !== undefined && (code === undefined || (Number(code) > 0 && Number(code) < 256)))
+    return Number(times) === 0 ? null : text;
+  throw usage(
+    `--retry: ${showValue(text)} is not a number of times; use 1, 2, …, 0 for none, or 3:75 for exit code 75 only`,
+  );
 }
 
 export const COMMAND: Command = {

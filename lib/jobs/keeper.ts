@@ -122,8 +122,8 @@ export interface KeptCommand {
   start: Start;
   /** Whether it restarts after it was preempted. */
   isRequeued: boolean;
-  /** How often it restarts after a failure. */
-  retries?: number;
+  /** How often it restarts after a failure, or after one exit code: `3`, `3:75`; null: never. */
+  retry?: string | null;
   /** The job that it is; null: it isn't in the background. */
   job: BackgroundJob | null;
 }
@@ -134,7 +134,7 @@ export interface KeptCommand {
  */
 export function becomeKeeper(
   { claim, placeholder, settings, usage }: JobClaim,
-  { words, limit, idle, preemption, start, isRequeued, retries = 0, job }: KeptCommand,
+  { words, limit, idle, preemption, start, isRequeued, retry = null, job }: KeptCommand,
 ): never {
   // Claims inside the job must find what it holds.
   const inherited = parseInherited(process.env[INHERITED]);
@@ -145,11 +145,11 @@ export function becomeKeeper(
   // Inside a job, the job gives way.
   const givesWay = preemption !== null && claim.job === null;
   const giveWay = givesWay ? giveWayOptions(claim, preemption) : [];
-  const restarts = givesWay || retries > 0 ? restartVariables(start) : {};
+  const restarts = givesWay || retry !== null ? restartVariables(start) : {};
   const variables = simulatedVariables({ ...process.env, ...own });
   setVariables({ ...own, ...restarts, ...variables, [INHERITED]: undefined });
-  const isStartedAnew = (givesWay && isRequeued) || retries > 0;
-  const requeue = isStartedAnew ? requeueOptions(start, words, retries) : null;
+  const isStartedAnew = (givesWay && isRequeued) || retry !== null;
+  const requeue = isStartedAnew ? requeueOptions(start, words, retry) : null;
   const args = [
     KEEPER,
     'run',

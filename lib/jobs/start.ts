@@ -343,13 +343,13 @@ export function controllerOf(job: MadeJob): { program: readonly string[]; own: n
 
 /**
  * `requeued`: options of a keeper that restarts its command. To be called when the environment is the command's.
- * @param words how many of the program's words are the command's @param retries how often a command restarts after a failure
+ * @param words how many of the program's words are the command's @param retry how often a command restarts, and after which exit code; null: never
  * @returns the options, and the program
  */
 export function requeueOptions(
   start: Start,
   words: number,
-  retries: number,
+  retry: string | null,
 ): { options: string[]; program: string[]; own: number } {
   const { job, preemptions, ranMs, failures } = start;
   const restart = restartOf(start);
@@ -357,7 +357,7 @@ export function requeueOptions(
   const options = [
     ...['--requeue', String(program.length + restart.own - words)],
     ...['--requeued', `${preemptions}:${ranMs}:${failures}`],
-    ...(retries === 0 ? [] : ['--retry', String(retries)]),
+    ...(retry === null ? [] : ['--retry', retry]),
     ...(job === null ? [] : ['--kept', String(job.lock)]),
     ...changesTo(environmentAtStart(job !== null)).flatMap((change) => ['--requeue-environment', change]),
   ];

@@ -38,7 +38,7 @@ constexpr char kHelp[] =
     "         --log FD:BYTES  (run: the job's output; if it takes more, its middle is freed)\n"
     "         --then WORD  (run: a program to start after all GPUs are released, and its arguments, one each)\n"
     "         --give-way MS:SIGNAL  --queue-path PATH  --notice-path PATH  (run: to requests that need the GPUs)\n"
-    "         --requeue N  --requeue-environment NAME[=VALUE]  --requeued TIMES:MS:FAILURES  --retry TIMES  --kept FD\n"
+    "         --requeue N  --requeue-environment NAME[=VALUE]  --requeued TIMES:MS:FAILURES  --retry TIMES[:CODE]  --kept FD\n"
     "                  (run: then, and if it fails, the command restarts; it begins N words after --)\n"
     "         --usage FD:OFFSET:SINCE:MS  (run, hold: the end of the lease's line in the ledger of usage, and how "
     "often\n"
@@ -249,6 +249,13 @@ int parse_queue_path(const char*, const char* value, Options* options) {
   return 0;
 }
 
+int parse_retry(const char* option, const char* value, Requeue* requeue) {
+  char number[24] = "";
+  const char* code = split(value, number, sizeof number);
+  if (code && !parse_number(code, 255, &requeue->retried_code)) return complain_value(option, value, "TIMES[:CODE]");
+  return parse_count(option, code ? number : value, INT_MAX - 1, &requeue->retries);
+}
+
 int parse_requeued(const char* option, const char* value, Requeue* requeue) {
   char number[24] = "";
   const char* rest = split(value, number, sizeof number);
@@ -361,7 +368,7 @@ constexpr struct {
     {"--notice-path", kRun, TEXT(give_way.notice)},
     {"--requeue", kRun, PARSE(parse_count(option, value, INT_MAX, &options->requeue.command))},
     {"--requeue-environment", kRun, PARSE(parse_then(option, value, &options->requeue.environment))},
-    {"--retry", kRun, PARSE(parse_count(option, value, INT_MAX - 1, &options->requeue.retries))},
+    {"--retry", kRun, PARSE(parse_retry(option, value, &options->requeue))},
     {"--requeued", kRun, PARSE(parse_requeued(option, value, &options->requeue))},
     {"--kept", kRun, PARSE(parse_descriptor(option, value, &options->requeue.kept))},
     {"--meter", kRun | kHold, PARSE(parse_meter(option, value, &options->meter))},

@@ -81,6 +81,7 @@ struct Requeue {
   long ran = 0;              // ms that it ran in all before
   long failures = 0;         // how often it restarted after a failure
   long retries = 0;          // how often that may be
+  long retried_code = -1;    // the exit code that is such a failure; -1: each but 0
 };
 
 // The end of the lease's line in the ledger of usage, in an open file.

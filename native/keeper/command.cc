@@ -133,7 +133,13 @@ bool start_program(const Options& options, const WordList& program) {
 int start_again(const Options& options, JobState* state) {
   const Requeue& requeue = options.requeue;
   if (state->failed) {
-    say("%s has failed, and waits for GPUs to restart (retry %ld of %ld)", options.command_name(), state->failures,
+    Buffer<40> how;
+    if (requeue.retried_code < 0) {
+      how.add("has failed");
+    } else {
+      how.add("has ended with exit code %ld", requeue.retried_code);
+    }
+    say("%s %s, and waits for GPUs to restart (retry %ld of %ld)", options.command_name(), how.c_str(), state->failures,
         requeue.retries);
   }
   close_others(options, Keep::standard, requeue.kept, options.job);

@@ -412,8 +412,9 @@ void Job::look_after_files() {
 
 // A command that can't be run would fail again, and one whose time limit is over has had its time.
 bool Job::is_to_be_retried() const {
+  const Requeue& requeue = options_.requeue;
   return state_->command && state_->exit_code > 0 && !state_->preempted && !state_->time_limit &&
-         state_->failures < options_.requeue.retries;
+         (requeue.retried_code < 0 || state_->exit_code == requeue.retried_code) && state_->failures < requeue.retries;
 }
 
 void Job::release() {

@@ -220,8 +220,17 @@ test('--retry starts a job anew that fails, so often, under its number', async (
   const missing = await jobs.submit(['--retry', '3', '--', 'sh', '-c', 'exit 0']);
   expect(await jobs.wait(missing)).toBe(0);
   for (const each of [late, missing]) expect(await jobs.find(each)).toMatchObject({ retried: 0 });
-  const { code, stderr } = await jobs.run(['submit', '--retry', 'often', 'true']);
-  expect([code, stderr]).toEqual([64, expect.stringContaining("--retry: 'often' is not a number of times")]);
+  for (const wrong of ['often', '3:0', '3:256', '3:x']) {
+    const { code, stderr } = await jobs.run(['submit', '--retry', wrong, 'true']);
+    expect([code, stderr]).toEqual([64, expect.stringContaining(`--retry: '${wrong}' is not a number of times`)]);
+  }
+});
+
+test('--retry 9:75 starts a job anew that asks for it by this exit code, and no other', async () => {
+  const id = await jobs.submit(['--retry', '9:75', '--', 'sh', '-c', 'exit $((75 + GPU_OWNER_RESTART))']);
+  expect(await jobs.wait(id)).toBe(76);
+  expect(await jobs.logs(id)).toMatch(/^gpu-owner: sh has ended with exit code 75, .* \(retry 1 of 9\)\n$/);
+  expect(await jobs.find(id)).toMatchObject({ state: 'failed', retried: 1 });
 });
 
 test('a job that fails takes a new turn, and is cancelled for good', async () => {
