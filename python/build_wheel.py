@@ -56,6 +56,12 @@ Description-Content-Type: text/markdown
 {_read("README.md").decode()}"""
 
 
+ENTRY_POINTS = b"""\
+[submitit]
+executor = gpu_owner.submitit_plugin:GPUOwnerExecutor
+job_environment = gpu_owner.submitit_plugin:GPUOwnerJobEnvironment
+"""
+
 # The same sources make the same wheel.
 TIME = (2020, 1, 1, 0, 0, 0)
 
@@ -83,6 +89,7 @@ def _write(directory: str, project: str, tag: str, others: Iterator[File], level
             add(*file)
         add(f"{info}/METADATA", _metadata(project).encode())
         add(f"{info}/WHEEL", wheel.encode())
+        add(f"{info}/entry_points.txt", ENTRY_POINTS)
         add(f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,", ""]).encode())
     return name
 

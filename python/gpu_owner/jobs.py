@@ -14,7 +14,7 @@ from .messages import ERROR, error_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Iterable, List, Mapping, Optional, Sequence, Union
+    from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
     from .criteria import Command, Selector, Size
     from .records import Job as Record
@@ -125,7 +125,7 @@ def submit(
     after: Optional[Jobs] = None,
     after_ok: Optional[Jobs] = None,
     array: Optional[str] = None,
-    retry: Optional[int] = None,
+    retry: Union[None, int, str] = None,
     time_limit: Union[None, float, str] = None,
     idle: Union[None, float, str] = None,
     signal: Optional[str] = None,
@@ -165,7 +165,7 @@ def submit(
     after: jobs (a Job, a number, a name, or a list of them) that must have ended before; after_ok: those that must have ended with
         exit code 0, otherwise this one is cancelled.
     array: parts of an array, such as '0-99%4': each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID.
-    retry: how often it is started again if it fails.
+    retry: how often it is started again if it fails; '9:75': only if it ended with exit code 75.
     time_limit: seconds or '4h', after which it is ended; signal: 'USR1@5m' is sent 5 minutes before.
     idle: seconds or '1h', after which it is ended if its GPUs did nothing meanwhile.
     output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
@@ -177,28 +177,29 @@ def submit(
 
     Raises UsageError for what can never run, NoDriverError, CommandNotFoundError, or else GPUOwnerError. There is no job then.
     """
+    program, number = submitted(locals())
+    return Job(int(number), command=program)
+
+
+def submitted(options: Mapping[str, Any], on: Optional[str] = None) -> Tuple[List[str], str]:
+    """Submits with the parameters of `submit`, on this or on other machines: the command, and the job's number or address."""
+    words, output, cwd = (options[name] for name in ("words", "output", "cwd"))
     if isinstance(words, (str, bytes)) or not words:
         raise UsageError(f"words: {words!r} is not a list of words such as ['python', 'train.py']; a shell's line is ['sh', '-c', line]")
-    args = ["submit", f"--gpus={whole_count(gpus, 'gpus')}"]
-    args.append(wait_option(wait))
-    for option, text in (("name", name), ("note", note), ("array", array), ("signal", signal), ("output", output), ("retry", retry)):
-        if text is not None:
-            args.append(f"--{option}={text if isinstance(text, int) else os.fspath(text)}")
-    for option, jobs in (("after", after), ("after-ok", after_ok)):
-        args += [f"--{option}={word}" for word in _jobs(jobs, option.replace("-", "_"))]
-    if time_limit is not None:
-        args.append(f"--for={duration_word(time_limit, 'time_limit')}")
-    if idle is not None:
-        args.append(f"--idle={duration_word(idle, 'idle')}")
-    for option, flag in (("notify", notify), ("urgent", urgent), ("preemptible", preemptible)):
-        if flag:
-            args.append(f"--{option}")
-    if grace is not None:
-        args.append(f"--grace={duration_word(grace, 'grace')}")
-    args += criteria_among(locals())
-    for option, value in (("memory", memory), ("placeholder", placeholder), ("visible-devices", visible_devices)):
-        if value is not None:
-            args.append(f"--{option}={value}")
+    args = ["submit", f"--gpus={whole_count(options['gpus'], 'gpus')}", wait_option(options["wait"]), *criteria_among(options)]
+    if on is not None:
+        args.append(f"--on={on}")
+    if output is not None:
+        args.append(f"--output={os.fspath(output)}")
+    for name in ("name", "note", "array", "signal", "retry", "memory", "placeholder", "visible_devices"):
+        if options[name] is not None:
+            args.append(f"--{name.replace('_', '-')}={options[name]}")
+    for name in ("after", "after_ok"):
+        args += [f"--{name.replace('_', '-')}={word}" for word in _jobs(options[name], name)]
+    for name in ("time_limit", "idle", "grace"):
+        if options[name] is not None:
+            args.append(f"--{name.replace('time_limit', 'for')}={duration_word(options[name], name)}")
+    args += [f"--{name}" for name in ("notify", "urgent", "preemptible") if options[name]]
     try:
         args += ["--", *(os.fspath(word) for word in words)]
     except TypeError as error:
@@ -206,12 +207,12 @@ def submit(
     directory = None if cwd is None else os.fspath(cwd)
     if directory is not None and not os.path.isdir(directory):
         raise UsageError(f"cwd: there is no directory {directory!r}")
-    program = command_words(command)
+    program = command_words(options["command"])
     if os.sep in program[0]:
         program[0] = os.path.abspath(program[0])  # the program is started in another directory
+    env = options["env"]
     variables = outer_environment() if env is None else {**env, "GPU_OWNER_ERRORS": "json"}
-    number = output_of(program, args, variables, directory, "gpus")
-    return Job(int(number.decode()), command=program)
+    return program, output_of(program, args, variables, directory, "gpus").decode().strip()
 
 
 def _jobs(value: Optional[Jobs], name: str) -> List[str]:

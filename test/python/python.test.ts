@@ -6,12 +6,13 @@ import { expect, test } from 'vitest';
 import { finished, root } from '../support/machine.ts';
 
 const directory = join(root, 'python/tests');
-const [claims, jobs, tasks, originals, executors] = [
+const [claims, jobs, tasks, originals, executors, submitit] = [
   'test_gpu_owner',
   'test_jobs',
   'test_tasks',
   'test_originals',
   'test_executor',
+  'test_submitit',
 ] as const;
 
 /** For what hangs, in ms: a class of tests may start Node.js a hundred times. */
@@ -45,7 +46,7 @@ function pythons(): Map<string, string> {
 const [[first, python] = ['', ''], ...others] = pythons();
 
 // The classes mostly wait.
-test.skipIf(python === '').concurrent.each([executors, claims, jobs, tasks, originals].flatMap(classesOf))(
+test.skipIf(python === '').concurrent.each([executors, submitit, claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   { timeout: TEST_TIMEOUT_MS },
   (name, module) => check(python, module, [name]),
