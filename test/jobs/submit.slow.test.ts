@@ -222,7 +222,10 @@ test('--retry starts a job anew that fails, so often, under its number', async (
   for (const each of [late, missing]) expect(await jobs.find(each)).toMatchObject({ retried: 0 });
   for (const wrong of ['often', '3:0', '3:256', '3:x']) {
     const { code, stderr } = await jobs.run(['submit', '--retry', wrong, 'true']);
-    expect([code, stderr]).toEqual([64, expect.stringContaining(`--retry: '${wrong}' is not a number of times`)]);
+    expect([code, stderr]).toEqual([
+      64,
+      expect.stringContaining(`--retry: '${wrong}' is not a number of times`),
+    ]);
   }
 });
 

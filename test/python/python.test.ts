@@ -46,7 +46,9 @@ function pythons(): Map<string, string> {
 const [[first, python] = ['', ''], ...others] = pythons();
 
 // The classes mostly wait.
-test.skipIf(python === '').concurrent.each([executors, submitit, claims, jobs, tasks, originals].flatMap(classesOf))(
+test
+  .skipIf(python === '')
+  .concurrent.each([executors, submitit, claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   { timeout: TEST_TIMEOUT_MS },
   (name, module) => check(python, module, [name]),
