@@ -14,7 +14,7 @@ import { Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 import { Random } from '../support/random.ts';
 
 const GPUS = 4;
-const STEPS: [number, number, number] = process.env.GPU_OWNER_SOAK ? [1_000, 1_000, 1_000] : [15, 15, 25];
+const STEPS: [number, number, number] = process.env.GPU_OWNER_SOAK ? [1_000, 1_000, 1_000] : [10, 10, 15];
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 1);
 const HOUR_MS = 3_600_000;
 const USERS: Record<string, number> = { root: 0, nobody: NOBODY, alice: NOBODY, bob: NOBODY - 1, carol: 0 };

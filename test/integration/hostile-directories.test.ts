@@ -9,7 +9,7 @@ import { SHARED_DIRECTORIES } from '../support/other-tools.ts';
 import { fixture } from './waiters.ts';
 
 /** How long each way is tried. */
-const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 2;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 1;
 /** When to give up, in ms. */
 const LIMIT = SECONDS * 1000 + 60_000;
 const UUID = 'GPU-00000000-0000-4000-8000-000000000000';

@@ -3,9 +3,16 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { whyUnchanged } from '../support/changes.ts';
 
 const root = join(import.meta.dirname, '../..');
+const unchanged = whyUnchanged([
+  'scripts/run-vitest.js',
+  'scripts/vitest-report.js',
+  'test/setup',
+  'package.json',
+]);
 
 let directory: string;
 beforeEach(() => {
@@ -39,32 +46,39 @@ function runFixtures(filters: string[], output: string | undefined) {
 const outputsOf = (name: string) =>
   ['first.txt', 'second.txt'].map((file) => readFileSync(join(retryOutput(), name, file), 'utf8'));
 
-test('a file that failed and then passes alone is flaky, and both outputs are kept', () => {
-  const flaky = ['a-flaky.fixture.ts'];
-  expect(runFixtures(['a-flaky'], retryOutput())).toMatchObject({ passed: 3, failed: 0, skipped: 1, flaky });
-  const [first, second] = outputsOf('a-flaky.fixture.ts');
-  expect(first).toContain('this is the first run');
-  expect(first).toContain('expected true to be false');
-  expect(second).toContain('this is the second run');
-  expect(second, 'it runs alone').not.toContain('whole.fixture.ts');
+describe.skipIf(unchanged)(`a second try${unchanged ? `: ${unchanged}` : ''}`, () => {
+  test('a file that failed and then passes alone is flaky, and both outputs are kept', () => {
+    const flaky = ['a-flaky.fixture.ts'];
+    expect(runFixtures(['a-flaky'], retryOutput())).toMatchObject({
+      passed: 3,
+      failed: 0,
+      skipped: 1,
+      flaky,
+    });
+    const [first, second] = outputsOf('a-flaky.fixture.ts');
+    expect(first).toContain('this is the first run');
+    expect(first).toContain('expected true to be false');
+    expect(second).toContain('this is the second run');
+    expect(second, 'it runs alone').not.toContain('whole.fixture.ts');
 
-  // The findings of the other part of the same run of CI are added.
-  const both = ['a-flaky.fixture.ts', 'b-flaky.fixture.ts'];
-  expect(runFixtures(['b-flaky'], retryOutput())).toMatchObject({ failed: 0, flaky: both });
-  expect(runFixtures(['c-flaky'], retryOutput())).toMatchObject({ failed: 1, flaky: both });
-});
+    // The findings of the other part of the same run of CI are added.
+    const both = ['a-flaky.fixture.ts', 'b-flaky.fixture.ts'];
+    expect(runFixtures(['b-flaky'], retryOutput())).toMatchObject({ failed: 0, flaky: both });
+    expect(runFixtures(['c-flaky'], retryOutput())).toMatchObject({ failed: 1, flaky: both });
+  });
 
-test('a file that fails twice has failed', () => {
-  const { text, ...counts } = runFixtures(['broken', 'a-flaky'], retryOutput());
-  expect(counts).toEqual({ passed: 3, failed: 1, skipped: 1, flaky: [] });
-  expect(text).toContain('broken.fixture.ts failed: it is run once more, alone');
-});
+  test('a file that fails twice has failed', () => {
+    const { text, ...counts } = runFixtures(['broken', 'a-flaky'], retryOutput());
+    expect(counts).toEqual({ passed: 3, failed: 1, skipped: 1, flaky: [] });
+    expect(text).toContain('broken.fixture.ts failed: it is run once more, alone');
+  });
 
-test('three failed files fail at once', () => {
-  expect(runFixtures(['flaky'], retryOutput())).toMatchObject({ passed: 4, failed: 3, flaky: [] });
-  expect(existsSync(join(retryOutput(), 'a-flaky.fixture.ts'))).toBe(false);
-});
+  test('three failed files fail at once', () => {
+    expect(runFixtures(['flaky'], retryOutput())).toMatchObject({ passed: 4, failed: 3, flaky: [] });
+    expect(existsSync(join(retryOutput(), 'a-flaky.fixture.ts'))).toBe(false);
+  });
 
-test('nothing is run twice outside of CI', () => {
-  expect(runFixtures(['a-flaky'], undefined)).toMatchObject({ passed: 2, failed: 1, flaky: [] });
+  test('nothing is run twice outside of CI', () => {
+    expect(runFixtures(['a-flaky'], undefined)).toMatchObject({ passed: 2, failed: 1, flaky: [] });
+  });
 });

@@ -9,12 +9,10 @@ import { miscounted } from './redis-assertions.ts';
 import { violationsIn, violationsOfTables } from './witness.ts';
 import { range } from './witnessed.ts';
 
-const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-/** Seconds; as people have it, or a fraction. */
-const { query, shortCut, longCut, quick, tasks } = SOAK
-  ? { query: '', shortCut: 15, longCut: 90, quick: 2, tasks: 500 }
-  : { query: 'patience=8&margin=2', shortCut: 0.8, longCut: 15, quick: 0.5, tasks: 60 };
-const HONEST = [python, '-S', join(import.meta.dirname, 'fixtures/honest_task.py'), String(quick)];
+const why = process.env.GPU_OWNER_SOAK ? noCluster : 'in npm run test:soak';
+const TASKS = 500;
+const [SHORT_CUT_MS, LONG_CUT_MS] = [15_000, 90_000];
+const HONEST = [python, '-S', join(import.meta.dirname, 'fixtures/honest_task.py'), '2'];
 
 let cluster: Cluster | null = null;
 afterEach(async () => {
@@ -22,15 +20,13 @@ afterEach(async () => {
   cluster = null;
 });
 
-const seconds = (count: number) => count * 1000;
-
-test.skipIf(noCluster !== null)(
-  `${tasks} tasks complete on three machines that lose each other${noCluster === null ? '' : `: ${noCluster}`}`,
-  { timeout: SOAK ? 900_000 : 180_000 },
+test.skipIf(why !== null)(
+  `${TASKS} tasks complete on three machines that lose each other${why === null ? '' : `: ${why}`}`,
+  { timeout: 900_000 },
   async () => {
-    cluster = await Cluster.start(3, 2, query);
+    cluster = await Cluster.start(3, 2);
     const [first, second, third] = cluster.hosts as [Host, Host, Host];
-    first.experiment.sweep(HONEST, { sweep: { seed: range(tasks) } });
+    first.experiment.sweep(HONEST, { sweep: { seed: range(TASKS) } });
     // So slow that its commands must be ended: otherwise they would run there and elsewhere.
     const slow = join(third.experiment.machine.directory, 'slow');
     writeFileSync(slow, '600');
@@ -47,7 +43,7 @@ test.skipIf(noCluster !== null)(
 
     const briefly = async (host: Host, how: Cut) => {
       host.cut(how);
-      await pause(seconds(shortCut));
+      await pause(SHORT_CUT_MS);
       host.mend();
     };
     await briefly(third, 'down');
@@ -57,7 +53,7 @@ test.skipIf(noCluster !== null)(
     await briefly(second, 'down');
     await briefly(second, 'silence');
     await briefly(first, 'silence');
-    await pause(seconds(longCut) + cut - Number(process.hrtime.bigint()) / 1e6);
+    await pause(LONG_CUT_MS + cut - Number(process.hrtime.bigint()) / 1e6);
     const onThird = new Set(startsOn(third).map(({ attempt }) => attempt));
     rmSync(slow);
     third.mend();
@@ -76,7 +72,7 @@ test.skipIf(noCluster !== null)(
       ...miscounted(outcomes),
     ]).toEqual([]);
     expect(outcomes).toMatchObject({ check: 'ok', living: 0 });
-    expect(outcomes.tasks.filter(({ state }) => state === 'completed')).toHaveLength(tasks);
+    expect(outcomes.tasks.filter(({ state }) => state === 'completed')).toHaveLength(TASKS);
     expect(
       outcomes.tasks.filter(({ starts }) => starts !== 1),
       'an outage is not counted as a start',
@@ -100,8 +96,8 @@ test.skipIf(noCluster !== null)(
       expect(await experiment.machine.states()).toEqual(['free', 'free']);
     }
     console.log(
-      `${tasks} tasks in ${log.filter(({ kind }) => kind === 'start').length} attempts; run again after ` +
-        `${longCut} s: ${JSON.stringify(again)}`,
+      `${TASKS} tasks in ${log.filter(({ kind }) => kind === 'start').length} attempts; run again after ` +
+        `${LONG_CUT_MS / 1000} s: ${JSON.stringify(again)}`,
     );
   },
 );

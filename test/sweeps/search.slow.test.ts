@@ -62,45 +62,42 @@ function environmentOf(pid: number): string {
   }
 }
 
-test.concurrent.for(['tpe', 'random'])(
-  'a changed space or seed runs what is new, and compares no other trials: %s',
-  async (method, context) => {
-    const experiment = newExperiment(context, 1);
-    const file = (text: string) => writeFileSync(join(experiment.project, 's.yaml'), text);
-    const start = async (least: number, more: string[] = [], fixed = '') => {
-      file(`command: sh -c 'echo {x} >>ran; printf {{\\"y\\":%s}} {x} >$GPU_OWNER_RESULT'
+test.concurrent('a changed space or seed runs what is new, and compares no other trials', async (context) => {
+  const experiment = newExperiment(context, 1);
+  const file = (text: string) => writeFileSync(join(experiment.project, 's.yaml'), text);
+  const start = async (least: number, more: string[] = [], fixed = '') => {
+    file(`command: sh -c 'echo {x} >>ran; printf {{\\"y\\":%s}} {x} >$GPU_OWNER_RESULT'
 p: {${fixed}combinations: {x: {min: ${least}, max: 1000}}}
 `);
-      const words = ['run', 's.yaml', '--method', method, '--trials', '6', '--metric', 'y', ...more];
-      const plan = JSON.parse((await experiment.run([...words, '--dry-run', '--json'])).stdout);
-      const ended = await experiment.run([...words, '--gpus', '1']);
-      expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
-      const ran = readFileSync(join(experiment.project, 'ran'), 'utf8').trim().split('\n').map(Number);
-      const { search } = JSON.parse((await experiment.run(['status', '--json'])).stdout);
-      return { ran, best: search.best[0].value, planned: plan.counts.new as number };
-    };
-    const first = await start(1);
-    expect(first).toMatchObject({ planned: 6, best: Math.min(...first.ran) });
-    const cut = first.ran.toSorted((a, b) => a - b)[2] as number;
-    const second = await start(cut);
-    const inside = first.ran.filter((x) => x >= cut);
-    const fresh = second.ran.slice(6);
-    expect(fresh.every((x) => x >= cut)).toBe(true);
-    expect(second.best).toBe(Math.min(...inside, ...fresh));
-    expect(second.planned).toBe(fresh.length);
-    if (method === 'tpe') expect(fresh).toHaveLength(2);
-    const again = await start(cut);
-    expect(again).toEqual({ ...second, planned: 0 });
-    const seeded = await start(cut, ['--search-seed', '7']);
-    expect(seeded.ran).toHaveLength(second.ran.length + 6);
-    const back = await start(cut);
-    expect(back).toMatchObject({ ran: seeded.ran, planned: 0 });
-    if (method === 'tpe') expect(back.best).toBe(second.best);
-    const wider = await start(cut, [], 'epochs: 50, ');
-    expect(wider.ran).toHaveLength(seeded.ran.length + 6);
-    expect(wider.best).toBe(Math.min(...wider.ran.slice(-6)));
-  },
-);
+    const words = ['run', 's.yaml', '--method', 'tpe', '--trials', '6', '--metric', 'y', ...more];
+    const plan = JSON.parse((await experiment.run([...words, '--dry-run', '--json'])).stdout);
+    const ended = await experiment.run([...words, '--gpus', '1']);
+    expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
+    const ran = readFileSync(join(experiment.project, 'ran'), 'utf8').trim().split('\n').map(Number);
+    const { search } = JSON.parse((await experiment.run(['status', '--json'])).stdout);
+    return { ran, best: search.best[0].value, planned: plan.counts.new as number };
+  };
+  const first = await start(1);
+  expect(first).toMatchObject({ planned: 6, best: Math.min(...first.ran) });
+  const cut = first.ran.toSorted((a, b) => a - b)[2] as number;
+  const second = await start(cut);
+  const inside = first.ran.filter((x) => x >= cut);
+  const fresh = second.ran.slice(6);
+  expect(fresh.every((x) => x >= cut)).toBe(true);
+  expect(second.best).toBe(Math.min(...inside, ...fresh));
+  expect(second.planned).toBe(fresh.length);
+  expect(fresh).toHaveLength(2);
+  const again = await start(cut);
+  expect(again).toEqual({ ...second, planned: 0 });
+  const seeded = await start(cut, ['--search-seed', '7']);
+  expect(seeded.ran).toHaveLength(second.ran.length + 6);
+  const back = await start(cut);
+  expect(back).toMatchObject({ ran: seeded.ran, planned: 0 });
+  expect(back.best).toBe(second.best);
+  const wider = await start(cut, [], 'epochs: 50, ');
+  expect(wider.ran).toHaveLength(seeded.ran.length + 6);
+  expect(wider.best).toBe(Math.min(...wider.ran.slice(-6)));
+});
 
 test.concurrent('a random search has its trials in one table, and shows the best ones', async (context) => {
   const experiment = newExperiment(context);

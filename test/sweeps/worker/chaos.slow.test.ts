@@ -1,4 +1,4 @@
-// Whole worker processes under kill -9 and SIGSTOP at random moments, of every process there is.
+// Whole worker processes under kill -9 of each of the processes that a task has.
 import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,7 +13,6 @@ import { childrenOf, isAlive, nameOf, processesWith, sendSignal } from '../../su
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const program = join(root, 'node_modules/.cache/gpu-owner-tests/worker.mjs');
-const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 4;
 
 beforeAll(() => {
   buildSync({
@@ -158,66 +157,4 @@ test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
     }
     expect(one.violations()).toBe('');
   },
-);
-
-test(
-  'tasks are done once while workers are killed and stopped all the time',
-  async () => {
-    const one = await project(SECONDS * 8, 0.15);
-    const calm = new Map<number, number>();
-    const end = performance.now() + SECONDS * 1000;
-    const count: Record<string, number> = {};
-    for (const gpu of [0, 1]) one.start(gpu);
-    while (performance.now() < end) {
-      await pause(20 + Math.random() * 250);
-      const gpu = Math.random() < 0.5 ? 0 : 1;
-      const worker = one.workers.get(gpu) as ChildProcess;
-      if (worker.exitCode !== null || worker.signalCode !== null) {
-        one.start(gpu);
-        continue;
-      }
-      const chain = one.chain(worker.pid as number);
-      const what = ['worker', 'keeper', 'watchdog', 'command', 'both', 'stop'][
-        Math.floor(Math.random() * 6)
-      ] as string;
-      // One of a task's worker, keeper and watchdog must live on and not be suspended: no other process knows the task's
-      // processes.
-      if (what === 'worker') await pause((calm.get(gpu) ?? 0) - performance.now());
-      count[what] = (count[what] ?? 0) + 1;
-      if (what === 'worker') {
-        worker.kill('SIGKILL');
-        one.start(gpu);
-      } else if (what === 'both') {
-        kill(chain.keeper, 'SIGKILL');
-        kill(chain.watchdog, 'SIGKILL');
-      } else if (what === 'stop') {
-        const all = [worker.pid, chain.keeper, chain.watchdog, chain.command];
-        const victim = all[Math.floor(Math.random() * all.length)];
-        kill(victim, 'SIGSTOP');
-        if (victim === worker.pid || victim === chain.command) setTimeout(() => kill(victim, 'SIGCONT'), 150);
-        else calm.set(gpu, performance.now() + 2_500); // the worker wakes the others every 2 s
-      } else {
-        kill(chain[what as keyof Chain], 'SIGKILL');
-      }
-      if (['keeper', 'watchdog', 'both'].includes(what)) {
-        calm.set(gpu, Math.max(calm.get(gpu) ?? 0, performance.now() + 1_500));
-      }
-      expect(one.violations()).toBe('');
-    }
-    for (const [gpu, worker] of one.workers) {
-      if (worker.exitCode !== null || worker.signalCode !== null) one.start(gpu);
-    }
-    // In the end everybody has a rest, and nothing is left of anything.
-    for (const worker of one.workers.values()) worker.kill('SIGTERM');
-    for (const worker of one.workers.values()) {
-      await until(() => worker.exitCode !== null || worker.signalCode !== null);
-    }
-    await until(async () => (await one.machine.states()).every((state) => state === 'free'));
-    expect(one.members()).toEqual([]);
-    expect(one.violations()).toBe('');
-    const counts = await one.queue.counts();
-    expect(counts.completed).toBeGreaterThan(0);
-    if (process.env.GPU_OWNER_SOAK) console.log(count, counts);
-  },
-  SECONDS * 1000 + 120_000,
 );
