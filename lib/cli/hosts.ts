@@ -7,6 +7,8 @@ import { isTerminal, print, say } from './output.ts';
 import { CLEAR } from './refresh.ts';
 
 const DEFAULT_TIMEOUT = '10s';
+/** Delay before a message names the hosts that haven't answered. */
+const SLOW_MS = 3_000;
 
 /** Options of commands that can ask other machines. */
 export const HOSTS = {
@@ -113,7 +115,8 @@ export async function watchFleet<Kind extends keyof Records>(
 }
 
 /**
- * As {@link askFleet}, but prints nothing.
+ * As {@link askFleet}, but prints no answer.
+ * @param onSlow called with the answers so far, before silent hosts are named
  * @returns the answers, in the order of the hosts
  */
 export async function askEach<Kind extends keyof Records>(
@@ -121,11 +124,22 @@ export async function askEach<Kind extends keyof Records>(
   { values }: { values: ValuesForHosts },
   kind: Kind,
   onAnswer: (answer: HostAnswer<Kind>) => void,
+  onSlow: (known: readonly HostAnswer<Kind>[]) => void = () => {},
 ): Promise<HostAnswer<Kind>[]> {
   const { askHosts, chooseHosts } = await import('../fleet/index.ts');
   const hosts = chooseHosts(values.hosts ?? '');
   const words = [name, '--json', ...optionsForHosts(values)];
-  const answers = await askHosts(hosts, kind, words, timeoutOf(values), onAnswer);
+  const known = new Map<string, HostAnswer<Kind>>();
+  const slow = setTimeout(() => {
+    onSlow(hosts.flatMap((host) => known.get(host.name) ?? []));
+    const silent = hosts.filter((host) => !known.has(host.name));
+    say(`waiting for an answer of ${silent.map((host) => host.name).join(', ')}`);
+  }, SLOW_MS);
+  const answers = await askHosts(hosts, kind, words, timeoutOf(values), (answer) => {
+    known.set(answer.host, answer);
+    onAnswer(answer);
+  });
+  clearTimeout(slow);
   process.exitCode = exitCodeOf(answers);
   return answers;
 }

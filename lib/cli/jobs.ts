@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
+import type { HostAnswer } from '../fleet/index.ts';
 import { label } from '../gpus/index.ts';
 import {
   describePart,
@@ -140,13 +141,19 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
     return watchFleet('jobs', parsed, 'jobs', shown, interval);
   }
   if (json) return askFleet('jobs', parsed, 'jobs', () => '');
-  const answers = await askEach('jobs', parsed, 'jobs', ({ host, error }) => {
-    if (error !== null) say(`${host}: ${error.message}`);
-  });
-  const elsewhere = answers.flatMap(({ host, records }) => jobsOf(host, records ?? []));
-  const all: Job[] = [...(await moving()), ...elsewhere];
-  if (answers.every(({ error }) => error !== null)) return;
-  print(all.length === 0 ? 'No jobs.' : table(all, pageWidth()));
+  const others = await moving();
+  let shown: readonly HostAnswer<'jobs'>[] = [];
+  /** Prints those that haven't been: once while a host is silent, and once at the end. */
+  const printNew = (answers: readonly HostAnswer<'jobs'>[]) => {
+    const fresh = answers.filter((answer) => answer.error === null && !shown.includes(answer));
+    if (fresh.length === 0) return;
+    const found = fresh.flatMap(({ host, records }) => jobsOf(host, records ?? []));
+    const all: Job[] = [...(shown.length === 0 ? others : []), ...found];
+    shown = answers;
+    print(all.length === 0 ? 'No jobs.' : table(all, pageWidth()));
+  };
+  const onAnswer = ({ host, error }: HostAnswer<'jobs'>) => error && say(`${host}: ${error.message}`);
+  printNew(await askEach('jobs', parsed, 'jobs', onAnswer, printNew));
 }
 
 /** Shows jobs one by one, with all that is known of them. */

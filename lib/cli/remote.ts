@@ -5,13 +5,13 @@ import { EXIT_CODES, type ExitCodes } from '../errors.ts';
 import {
   addressForOthers,
   cancelUntold,
-  chooseHosts,
   commandOnHost,
   type Environment,
   environmentFor,
   firstQueue,
   type HostFailure,
   type HostRefusal,
+  hostsToUse,
   hostsToWaitFor,
   type NewMovingJob,
   noteSentJob,
@@ -42,12 +42,12 @@ const MAX_WORDS_LENGTH = 90_000;
 /** A command, for people. */
 const MAX_SHOWN = 300;
 
-type Hosts = ReturnType<typeof chooseHosts>;
+type Hosts = ReturnType<typeof check>['hosts'];
 type RunArguments = Parsed<typeof RUN_GROUPS>;
 
 /** Runs a command on another machine, and ends this process as it ended there. @param parsed checked as for this machine */
 export async function runOn(list: string, parsed: RunArguments, exitCodes: ExitCodes): Promise<void> {
-  const { hosts, isAny, directory } = check(list, parsed);
+  const { hosts, isAny, directoryOn } = check(list, parsed);
   const { values } = parsed;
   const hasTerminal = isTerminal(0) && isTerminal(1);
   const environment = environmentFor(values.env ?? []);
@@ -57,7 +57,7 @@ export async function runOn(list: string, parsed: RunArguments, exitCodes: ExitC
     if (typeof kept === 'object' && kept !== null) return { error: kept, isCertain: true };
     const end = await runOnHost(host, {
       words: wordsFor('run', parsed, !waits),
-      ...{ directory, settings: kept, hasTerminal, isQuiet: !waits },
+      ...{ directory: directoryOn(host), settings: kept, hasTerminal, isQuiet: !waits },
       grantTimeoutMs: waits ? null : TIMEOUTS.grant,
       onOutput: (bytes) => write(1, bytes, SIGPIPE),
       onErrors: (bytes) => write(2, bytes),
@@ -114,7 +114,7 @@ async function submitUnlessInterrupted(
   interrupts: Interrupts,
   ...[list, given, environment]: Submission
 ): Promise<number> {
-  const { hosts, isAny, directory } = check(list, given);
+  const { hosts, isAny, directory, directories, directoryOn } = check(list, given);
   const wait = waitOption(given.values, true);
   const { after, values } =
     isAny && wait !== null
@@ -127,7 +127,7 @@ async function submitUnlessInterrupted(
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const words = wordsFor('submit', parsed, isAny, host.name);
     const answer = await interrupts.during(`${host.name} to answer`, () =>
-      submitOnHost(host, words, directory, timeoutMs, environment),
+      submitOnHost(host, words, directoryOn(host), timeoutMs, environment),
     );
     if (answer.error !== null) return answer;
     const address = `${host.name}:${answer.id}`;
@@ -137,13 +137,13 @@ async function submitUnlessInterrupted(
       interrupts.end();
     }
     const sent = wordsFor('submit', parsed, false).slice(1);
-    noteSentJob(host.name, answer.id, { words: sent, directory, environment });
+    noteSentJob(host.name, answer.id, { words: sent, directory: directoryOn(host), environment });
     print(address, () => say(`the job was submitted: gpu-owner cancel ${address}`));
     return null;
   };
   const waitSomewhere = async (possible: Hosts) => {
     const asked: NewMovingJob = {
-      ...{ directory, environment, after, giveUpAt: giveUpAt(wait) },
+      ...{ directory, directories, environment, after, giveUpAt: giveUpAt(wait) },
       name: values.name ?? null,
       command: sanitize(shellWords(parsed.command), MAX_SHOWN),
       count: Number(values.gpus ?? 1),
@@ -244,15 +244,20 @@ function giveUpAt(wait: ReturnType<typeof waitOption>): number | null {
 /** @throws ERR_INVALID_ARGUMENT for what is wrong with the hosts, or can't be sent there */
 function check(list: string, parsed: RunArguments) {
   const { values } = parsed;
-  const isAny = list.trim() === 'any' || list.includes(',');
-  const hosts = chooseHosts(list, '--on', 'any');
+  const { hosts: chosen, isOne } = hostsToUse(list);
+  const hosts = chosen.map(({ host }) => host);
   const directory = resolve(values.chdir ?? '.');
+  const directories = chosen.flatMap(({ host, directory: there }): [string, string][] =>
+    there === null ? [] : [[host.name, there]],
+  );
   const size = Buffer.byteLength(shellWords([directory, ...parsed.args])); // quoted: each ' takes four
   if (size > MAX_WORDS_LENGTH)
     throw usage(`--on: arguments of ${size} bytes are too many for ssh: pass long lists in a file`);
   const odd = [directory, ...parsed.args].find((word) => word.includes('\ufffd'));
   if (odd !== undefined) throw usage(`--on: ${showValue(odd)} is not UTF-8, and would get lost on the way`);
-  return { hosts, isAny, directory };
+  const there = new Map(directories);
+  const directoryOn = ({ name }: (typeof hosts)[number]) => there.get(name) ?? directory;
+  return { hosts, isAny: !isOne, directory, directories, directoryOn };
 }
 
 /** Options that the host isn't given as they are. */

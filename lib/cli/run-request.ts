@@ -36,7 +36,7 @@ import { ABOUT, JOB } from './job-options.ts';
 const ON = {
   on: {
     value: 'HOST|any',
-    help: 'run on another machine over ssh, in the same directory: HOST as in `ssh HOST`; any, or a,b: the first with enough free GPUs, or the queue where it starts first',
+    help: 'run on another machine over ssh, in the same directory: HOST as in `ssh HOST`, or HOST:/DIR; any, a group, or a,b: the first with enough free GPUs, or the queue where it starts first',
   },
   env: {
     value: 'NAME[=VALUE]',

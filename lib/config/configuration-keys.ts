@@ -13,7 +13,7 @@ import {
   type Threshold,
 } from './criteria.ts';
 import { type EnforceRules, parseEnforce } from './enforce.ts';
-import { type Host, parseHosts } from './hosts.ts';
+import { type Host, parseHostGroups, parseHosts } from './hosts.ts';
 import { type IdleRules, parseIdleRules } from './idle-rules.ts';
 import { parseUrgent, type UrgentUsers } from './urgent.ts';
 import { type Limits, parseLimits } from './user-limits.ts';
@@ -76,6 +76,8 @@ export interface Settings {
   jobLogsSize?: number;
   /** The machines that `--hosts all` asks. */
   hosts?: readonly Host[];
+  /** Hosts by the name of their group. */
+  hostGroups?: Readonly<Record<string, readonly string[]>>;
 }
 
 /** The values of a file. */
@@ -120,6 +122,7 @@ export const MAPPINGS: Readonly<Record<string, (place: Place, kind: Kind) => unk
   limits: (place, kind) => parseLimits(place, kind === 'machine'),
   urgent: parseUrgent,
   bookings: parseBookings,
+  hostGroups: parseHostGroups,
   enforce: parseEnforce,
   idle: parseIdleRules,
 };

@@ -17,7 +17,7 @@ import type { Limits } from './user-limits.ts';
 
 const SETTINGS = [
   ...(['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order'] as const),
-  ...(['cpuBind', 'hosts', 'preemptionGrace', 'usageKept'] as const),
+  ...(['cpuBind', 'hosts', 'hostGroups', 'preemptionGrace', 'usageKept'] as const),
 ] as const;
 
 /** Keys for background jobs. */
@@ -51,7 +51,7 @@ const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude
  * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs in any case.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices`,
- * `conventions` and `cpuBind`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`; `urgent`.
+ * `conventions` and `cpuBind`; `hosts` and `hostGroups`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`; `urgent`.
  * {@link loadNotificationTargets} reads the keys for notifications.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */

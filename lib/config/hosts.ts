@@ -1,4 +1,6 @@
+import { errorMessage } from '../errors.ts';
 import { invalidValue } from '../platform/index.ts';
+import { entriesOf, namesIn, type Place } from './yaml.ts';
 
 /** Another machine that is asked over ssh. */
 export interface Host {
@@ -22,6 +24,24 @@ export function parseHosts(value: unknown, option: string): Host[] {
   return uniqueHosts(entries.map((entry) => parseHost(entry, option)));
 }
 
+/** The value of the key `hostGroups`: hosts by the name of their group. @throws ERR_CONFIGURATION */
+export function parseHostGroups(place: Place): Record<string, readonly string[]> {
+  const example = '{ lab: [gpu1, gpu2] }';
+  const checked = (name: string, at: unknown) => {
+    try {
+      return checkNewName(name, place.name);
+    } catch (error) {
+      throw place.refuse(at, errorMessage(error));
+    }
+  };
+  return Object.fromEntries(
+    [...entriesOf(place, example)].map(([group, inner]) => [
+      checked(group, inner.at),
+      namesIn(inner, example).map((name) => checked(name, inner.at)),
+    ]),
+  );
+}
+
 /** @throws ERR_INVALID_ARGUMENT */
 export function checkHostName(name: unknown, option: string): string {
   if (typeof name === 'string' && name.length <= MAX_NAME_LENGTH && NAME.test(name)) return name;
@@ -33,12 +53,16 @@ function uniqueHosts(hosts: readonly Host[]): Host[] {
   return [...new Map(hosts.map((host) => [host.name, host])).values()];
 }
 
+function checkNewName(given: unknown, option: string): string {
+  const name = checkHostName(given, option);
+  if (name !== 'all' && name !== 'any') return name;
+  throw invalid(option, name, 'it stands for all hosts; give the host another name');
+}
+
 function parseHost(entry: unknown, option: string): Host {
   const text = typeof entry === 'string' ? entry : '';
   const equals = text.indexOf('=');
-  const name = checkHostName(equals < 0 ? entry : text.slice(0, equals), option);
-  if (name === 'all' || name === 'any')
-    throw invalid(option, name, 'it stands for all hosts; give the host another name');
+  const name = checkNewName(equals < 0 ? entry : text.slice(0, equals), option);
   if (equals < 0) return { name, command: null };
   const command = text.slice(equals + 1).trim();
   // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is refused

@@ -55,6 +55,8 @@ function ensureMover(say: Say): void {
     env: { ...process.env, ...MEMORY, SSH_AUTH_SOCK: jobs.agent },
   });
   started = mover;
+  // On a busy machine it begins seconds later, and other submissions start none meanwhile.
+  if (mover.pid !== undefined && !jobs.appointMover(mover.pid)) mover.kill();
   mover.on('error', (error) => say(`can't start the process that moves jobs (${errorCode(error)})`)).unref();
 }
 
@@ -157,10 +159,11 @@ export async function submitMoving(
   say: Say,
   signal?: AbortSignal,
 ): Promise<MovingJob | null> {
-  const { name, command, count, words, directory, environment, asked, hosts, after, giveUpAt } = job;
+  const { name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt } =
+    job;
   const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
   const { id } = new MovingJobs().create({
-    ...{ name, command, count, words, directory, environment, asked, hosts, after, giveUpAt },
+    ...{ name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt },
     ...{ ...fresh, left: [], submitted: Date.now() },
   });
   const isQueued = ({ at }: MovingJob) => after.length > 0 || at !== null;

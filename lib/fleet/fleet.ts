@@ -33,12 +33,18 @@ const LOGIN_MS = 1_000;
 const LOGIN_PAUSE_MS = 500;
 const MAX_LOGINS = 4;
 
+/** A host, and the directory there if that is another one than here. */
+export interface HostInDirectory {
+  host: Host;
+  directory: string | null;
+}
+
 /**
- * The hosts of a list as users type it: names divided by commas, or a word for all of the configuration.
+ * The hosts of a list as users type it: names of hosts and groups divided by commas, or a word for all of the configuration.
  * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
 export function chooseHosts(list: string, option = '--hosts', word = 'all'): Host[] {
-  const { hosts: configured = [] } = loadConfiguration();
+  const { hosts: configured = [], hostGroups = {} } = loadConfiguration();
   if (list.trim() === word) {
     if (configured.length > 0) return [...configured];
     throw new GPUOwnerError(
@@ -48,9 +54,32 @@ export function chooseHosts(list: string, option = '--hosts', word = 'all'): Hos
   }
   // Only spaces around a name are a matter of taste.
   const names = list.split(',').map((name) => checkHostName(name.replace(/^ +| +$/g, ''), option));
-  return [...new Set(names)].map(
-    (name) => configured.find((host) => host.name === name) ?? { name, command: null },
-  );
+  const all = names.flatMap((name) => (Object.hasOwn(hostGroups, name) ? (hostGroups[name] ?? []) : [name]));
+  return [...new Set(all)].map((name) => configuredHost(name, configured));
+}
+
+/** A host by its name, which is none of a group. @throws ERR_CONFIGURATION */
+export function configuredHost(name: string, configured = loadConfiguration().hosts ?? []): Host {
+  return configured.find((host) => host.name === name) ?? { name, command: null };
+}
+
+/**
+ * The value of --on: as {@link chooseHosts}, but each name may have a directory: `a,b:/DIR`.
+ * @returns `isOne`: it is the name of one host
+ * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
+ */
+export function hostsToUse(list: string, word = 'any'): { hosts: HostInDirectory[]; isOne: boolean } {
+  const hosts = new Map<string, HostInDirectory>();
+  const entries = list.split(',');
+  for (const entry of entries) {
+    const at = entry.indexOf(':/');
+    const names = at < 0 ? entry : entry.slice(0, at);
+    const directory = at < 0 ? null : entry.slice(at + 1);
+    for (const host of chooseHosts(names, '--on', word)) hosts.set(host.name, { host, directory });
+  }
+  const [only] = entries;
+  const isOne = entries.length === 1 && hosts.has((only ?? '').trim().replace(/:\/.*/s, ''));
+  return { hosts: [...hosts.values()], isOne };
 }
 
 /**

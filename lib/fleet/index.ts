@@ -17,7 +17,15 @@ export {
 } from './any-jobs.ts';
 export { type Channel, openChannel } from './channel.ts';
 export { expectedWait, wantedOf } from './expected-wait.ts';
-export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
+export {
+  askHosts,
+  chooseHosts,
+  commandOnHost,
+  type HostAnswer,
+  hostsToUse,
+  submitOnHost,
+  watchHosts,
+} from './fleet.ts';
 export type { HostFailure } from './host-failure.ts';
 export type { OutputPiece, Records } from './host-records.ts';
 export {

@@ -1,5 +1,5 @@
 // Jobs of other machines by their addresses: what is known of them, and their ends.
-import type { Host } from '../config/index.ts';
+import { checkHostName, type Host } from '../config/index.ts';
 import { CommandEnd, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
 import {
   formatPart,
@@ -21,7 +21,7 @@ import {
   settledPlace,
   stateWithoutStart,
 } from './any-jobs.ts';
-import { askHosts, chooseHosts } from './fleet.ts';
+import { askHosts, configuredHost } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import type { FollowJobs } from './mover.ts';
 import { type MovingJob, MovingJobs } from './moving-job.ts';
@@ -33,7 +33,7 @@ const FOLLOW_MS = 1_000;
 
 /** @throws ERR_INVALID_ARGUMENT */
 export function hostOf(name: string): Host {
-  return chooseHosts(name, 'HOST:JOB', '')[0] as Host;
+  return configuredHost(checkHostName(name, 'HOST:JOB'));
 }
 
 /** Why a host didn't do it, with the exit code for that. */

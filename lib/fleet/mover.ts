@@ -9,7 +9,7 @@ import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import { parseRecords } from './host-records.ts';
-import { CANCELLED, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
+import { CANCELLED, directoryOn, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
 
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;
@@ -120,7 +120,7 @@ export class Mover {
   /** Returns when no job is left to move, or another process moves them. */
   async run(): Promise<void> {
     for (;;) {
-      if (!this.#jobs.becomeMover()) break;
+      if (!this.#jobs.appointMover(process.pid)) break;
       const jobs = this.#unsettled();
       if (jobs.length === 0 && this.#busy.size === 0) {
         this.#jobs.retire();
@@ -431,7 +431,13 @@ export class Mover {
   /** Submits the job at a place. */
   async #ask(job: MovingJob, place: Place, wait: readonly string[], held = '') {
     const words = ['submit', `--move=${place.key}${held}`, ...wait, ...job.words];
-    return submitOnHost(this.#hostOf(place.host), words, job.directory, TIMEOUTS.hold, job.environment);
+    return submitOnHost(
+      this.#hostOf(place.host),
+      words,
+      directoryOn(place.host, job),
+      TIMEOUTS.hold,
+      job.environment,
+    );
   }
 
   /** Asks a host about one of its places. null: no answer, and for a while it isn't asked about this place again */

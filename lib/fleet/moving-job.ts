@@ -1,6 +1,7 @@
 // Jobs that may move between machines while they wait, as files of the user who has submitted them. The mover alone changes a job's file;
 // others leave wishes beside it. Each file is written before the step that it tells of.
 import {
+  linkSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -50,6 +51,8 @@ export interface MovingJob {
   /** The arguments of `submit` there: options, `--`, and the command. */
   words: string[];
   directory: string;
+  /** Hosts with another directory. */
+  directories: readonly (readonly [host: string, directory: string])[];
   environment: Environment;
   /** Hosts that it was submitted to. */
   asked: string[];
@@ -87,6 +90,7 @@ const JOB: schema.Check<MovingJob> = record({
   count: whole(),
   words: listOf(text),
   directory: text,
+  directories: listOf(pairOf(text, text)),
   environment: listOf(pairOf(text, text)),
   asked: listOf(text),
   hosts: listOf(text),
@@ -100,6 +104,11 @@ const JOB: schema.Check<MovingJob> = record({
   left: listOf(PLACE),
   note: nullable(text),
 });
+
+/** Where a job runs on a host. */
+export function directoryOn(host: string, { directories, directory }: MovingJob): string {
+  return new Map(directories).get(host) ?? directory;
+}
 
 /** `cancel`: its user wants its end. `from`: it shall leave a host that doesn't answer, named in the file. */
 type Wish = 'cancel' | 'from';
@@ -213,17 +222,21 @@ export class MovingJobs {
     return pid > 0 && isMover(pid) ? pid : null;
   }
 
-  /** Makes this process the mover. Two at a time do no harm: the machines decide where a job starts. @returns whether there is no other */
-  becomeMover(): boolean {
-    if (this.mover !== null) return this.mover === process.pid;
-    rmSync(join(this.path, 'mover'), { force: true });
+  /** Makes a process the mover. Two at a time do no harm: the machines decide where a job starts. @returns whether there is no other */
+  appointMover(pid: number): boolean {
+    if (this.mover !== null) return this.mover === pid;
+    const path = join(this.path, 'mover');
+    const draft = `${path}.${pid}`;
+    writeFileSync(draft, String(pid), { mode: 0o600 });
     try {
-      writeFileSync(join(this.path, 'mover'), String(process.pid), { mode: 0o600, flag: 'wx' });
+      linkSync(draft, path);
+      rmSync(draft);
     } catch (error) {
-      if (errorCode(error) === 'EEXIST') return false;
-      throw error;
+      if (errorCode(error) !== 'EEXIST') throw error;
+      if (this.mover === null) renameSync(draft, path);
+      else rmSync(draft);
     }
-    return true;
+    return this.mover === pid;
   }
 
   retire(): void {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { ifPossible, ifThere } from '../errors.ts';
 import { stateDirectory } from '../jobs/index.ts';
 import { removeOlder, schema } from '../platform/index.ts';
-import { MovingJobs } from './moving-job.ts';
+import { directoryOn, MovingJobs } from './moving-job.ts';
 import type { Environment } from './request.ts';
 
 const KEPT_MS = 30 * 86_400_000;
@@ -50,5 +50,6 @@ export function sentJob(host: string, id: number): SentJob | null {
     return at?.host === host && at.id === id;
   };
   const found = jobs.ids().findLast(isIt);
-  return found === undefined ? null : jobs.read(found);
+  const moved = found === undefined ? null : jobs.read(found);
+  return moved && { ...moved, directory: directoryOn(host, moved) };
 }

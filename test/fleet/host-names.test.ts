@@ -23,6 +23,8 @@ describe('--hosts', () => {
     [['status', '--hosts=root@-oX'], /not a valid host/],
     [['status', '--hosts', 'a\nb'], /not a valid host/],
     [['status', '--hosts', 'a b'], /not a valid host/],
+    [['status', '--hosts', 'a:/dir'], /not a valid host/],
+    [['run', '--on', 'a:/dir,-b', '--', 'true'], /not a valid host/],
     [['status', '--hosts', 'a;id'], /not a valid host/],
     [['status', '--hosts', '$(id)'], /not a valid host/],
     [['status', '--hosts', ''], /'' is not a valid host/],

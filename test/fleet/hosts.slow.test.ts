@@ -324,7 +324,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     expect(none).toMatchObject({ code: 64, stderr: expect.stringMatching(/no host is configured/) });
     const wrong = await hosts.run(
       ['status', '--hosts', 'a'],
-      hosts.configure('hosts: [a, -oProxyCommand=id]\n'),
+      hosts.configure('hostGroups: { lab: [a, -oProxyCommand=id] }\n'),
     );
     expect(wrong).toMatchObject({
       code: 78,
@@ -399,10 +399,17 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
   test.concurrent('a host that never answers is given up, and the others are shown before', async () => {
     const child = hosts.viewer.startCommand(['status', '--hosts', 'silent,a', '--timeout', '8s'], { env });
     const end = finished(child);
+    const jobs = hosts.viewer.startCommand(['jobs', '--hosts', 'silent,a', '--timeout', '8s'], { env });
+    const printed = finished(jobs);
+    await output(jobs, /^No jobs|^ *ID/);
+    expect(jobs.exitCode).toBe(null);
+    expect((await printed).stdout.trim().split('No jobs.').length).toBeLessThanOrEqual(2);
     await output(child, /^a:\n/);
     expect(await end).toMatchObject({
       code: 0,
-      stderr: expect.stringMatching(/^gpu-owner: silent: no answer within 8 s\. .*--timeout\n$/),
+      stderr: expect.stringMatching(
+        /^gpu-owner: waiting for an answer of silent\ngpu-owner: silent: no answer within 8 s\. .*--timeout\n$/,
+      ),
     });
     await until(() => sshProcesses().every((pid) => !wordsOf(pid).includes('silent')));
   });

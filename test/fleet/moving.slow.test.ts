@@ -423,22 +423,13 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(await run('wait', cancelled)).toMatchObject({ code: 143 });
     expect(await show(cancelled)).toMatchObject({ state: 'cancelled' });
     const secret = "it's a\nsecret $HOME";
-    const words = [
-      '--env',
-      'GIVEN=x=y',
-      '--env',
-      'TOKEN_*',
-      '--env',
-      'PLAIN',
-      '--chdir',
-      hosts.viewer.directory,
-    ];
+    const words = ['--env', 'GIVEN=x=y', '--env', 'TOKEN_*', '--env', 'PLAIN', '--chdir=/nonexistent'];
     const submitted = await hosts.viewer.run(
       [
         launcher,
         'submit',
         '--on',
-        'a,b',
+        ['a', 'b'].map((name) => `${name}:${hosts.viewer.directory}`).join(),
         '-n',
         '2',
         ...words,
@@ -511,7 +502,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const place = (key: string) => ({ host: 'gone', key: key.repeat(32), id: 1, boot: null, uid: null });
     const job = {
       ...{ name: null, command: 'true', count: 1, words: ['--', 'true'], directory: '/', environment: [] },
-      ...{ asked: ['gone'], hosts: [], giveUpAt: null, next: null, note: null },
+      ...{ directories: [], asked: ['gone'], hosts: [], giveUpAt: null, next: null, note: null },
       submitted: Date.now() - 2 * 86_400_000,
     };
     const left = { step: 'settled', settled: Date.now(), at: null, left: [place('1')] };
@@ -550,7 +541,14 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const at = { host: 'a', key: '3'.repeat(32), id: 999, boot: null, uid: null };
     const job = {
       ...{ id: 1, name: null, command: 'true', count: 1, words: ['--', 'true'], directory: '/' },
-      ...{ environment: [], asked: ['a'], hosts: ['a'], submitted: Date.now(), giveUpAt: null },
+      ...{
+        directories: [],
+        environment: [],
+        asked: ['a'],
+        hosts: ['a'],
+        submitted: Date.now(),
+        giveUpAt: null,
+      },
       ...{ step: 'queued', settled: null, at, next: null, left: [], note: null },
     };
     writeFileSync(join(moving, '1.json'), JSON.stringify(job));

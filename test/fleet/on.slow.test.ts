@@ -213,12 +213,12 @@ case "$*" in *--conflict-exit-code=3*) exit 3;; esac; exit 75`;
   });
 
   test('any takes the first host that is free now, and says why none is', async () => {
-    const configured = hosts.configure('hosts: [down, a, b]\n');
+    const configured = hosts.configure('hosts: [down, a, b]\nhostGroups: { lab: [a, b] }\n');
     const one = await run(['--on', 'any', '-n', '3', '--', ...says('cat; exit 75')], 'typed', configured);
     expect(one).toMatchObject({ code: 75, stdout: 'typed', stderr: '' });
     const none = await run(['--on', 'any', '-n', '4', '--', 'true'], '', configured);
     expect(none.code).toBe(69);
-    const missing = await run(['--on', 'a,b', '--', 'pyhton']);
+    const missing = await run(['--on', 'lab', '--', 'pyhton'], '', configured);
     expect(missing.code).toBe(64);
     expect(missing.stderr).toMatch(/^gpu-owner: b: cannot run 'pyhton': not found in PATH/m);
     const holder = (hosts.machines[2] as Machine).startCommand(['hold', '-n', '1']);

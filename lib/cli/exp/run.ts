@@ -1,4 +1,4 @@
-import { chooseHosts, environmentFor } from '../../fleet/index.ts';
+import { environmentFor, hostsToUse } from '../../fleet/index.ts';
 import {
   belowSubmitter,
   isJob,
@@ -132,17 +132,10 @@ function hostRequest(list: string, values: Values, { directory, url }: Experimen
   if (url !== null && isOnServer(url))
     throw usage('--on: the task list is on a server; start gpu-owner exp worker on the hosts instead');
   if (values.gpus === undefined) throw usage('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
-  const directories = new Map<string, string>();
-  const names = list.split(',').map((entry) => {
-    const at = entry.indexOf(':/');
-    if (at === -1) return entry;
-    directories.set(entry.slice(0, at).trim(), entry.slice(at + 1));
-    return entry.slice(0, at);
-  });
-  const hosts = chooseHosts(names.join(','), '--on', list.trim() === 'all' ? 'all' : 'any');
+  const { hosts } = hostsToUse(list, list.trim() === 'all' ? 'all' : 'any');
   const options = toArguments(values, (name) => !OWN.includes(name));
   return {
-    hosts: hosts.map((host) => ({ host, directory: directories.get(host.name) ?? directory })),
+    hosts: hosts.map(({ host, directory: there }) => ({ host, directory: there ?? directory })),
     words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...options],
     environment: Object.fromEntries(environmentFor(values.env ?? [])),
   };
