@@ -1,14 +1,12 @@
 import { EXIT_CODES } from '../errors.ts';
 import type { HostAnswer, Records } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
-import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
+import { MAX_TIMER_MS, parseDuration, TIMEOUTS } from '../platform/index.ts';
 import { type AnyValues, type InferValues, type OptionTable, usage } from './command-line.ts';
 import { isTerminal, print, say } from './output.ts';
 import { CLEAR } from './refresh.ts';
 
 const DEFAULT_TIMEOUT = '10s';
-/** Delay before a message names the hosts that haven't answered. */
-const SLOW_MS = 3_000;
 
 /** Options of commands that can ask other machines. */
 export const HOSTS = {
@@ -116,7 +114,7 @@ export async function watchFleet<Kind extends keyof Records>(
 
 /**
  * As {@link askFleet}, but prints no answer.
- * @param onSlow called with the answers so far, before silent hosts are named
+ * @param onSlow called with the answers so far, before silent hosts are named, and with each answer from then on
  * @returns the answers, in the order of the hosts
  */
 export async function askEach<Kind extends keyof Records>(
@@ -130,14 +128,18 @@ export async function askEach<Kind extends keyof Records>(
   const hosts = chooseHosts(values.hosts ?? '');
   const words = [name, '--json', ...optionsForHosts(values)];
   const known = new Map<string, HostAnswer<Kind>>();
+  let isSlow = false;
+  const tellKnown = () => onSlow(hosts.flatMap((host) => known.get(host.name) ?? []));
   const slow = setTimeout(() => {
-    onSlow(hosts.flatMap((host) => known.get(host.name) ?? []));
+    isSlow = true;
+    tellKnown();
     const silent = hosts.filter((host) => !known.has(host.name));
     say(`waiting for an answer of ${silent.map((host) => host.name).join(', ')}`);
-  }, SLOW_MS);
+  }, TIMEOUTS.slowHost);
   const answers = await askHosts(hosts, kind, words, timeoutOf(values), (answer) => {
     known.set(answer.host, answer);
     onAnswer(answer);
+    if (isSlow) tellKnown();
   });
   clearTimeout(slow);
   process.exitCode = exitCodeOf(answers);

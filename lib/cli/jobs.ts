@@ -143,7 +143,7 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
   if (json) return askFleet('jobs', parsed, 'jobs', () => '');
   const others = await moving();
   let shown: readonly HostAnswer<'jobs'>[] = [];
-  /** Prints those that haven't been: once while a host is silent, and once at the end. */
+  /** Prints those that haven't been: first those that came soon. */
   const printNew = (answers: readonly HostAnswer<'jobs'>[]) => {
     const fresh = answers.filter((answer) => answer.error === null && !shown.includes(answer));
     if (fresh.length === 0) return;

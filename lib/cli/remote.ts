@@ -6,6 +6,7 @@ import {
   addressForOthers,
   cancelUntold,
   commandOnHost,
+  createMoving,
   type Environment,
   environmentFor,
   firstQueue,
@@ -21,6 +22,7 @@ import {
   submitOnHost,
   wantedOf,
 } from '../fleet/index.ts';
+import { formatArray, parseArray } from '../jobs/index.ts';
 import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
@@ -121,8 +123,7 @@ async function submitUnlessInterrupted(
       ? await jobsToFollow(given.values)
       : { after: [], values: await withPlaces(given.values) };
   const parsed = { ...given, values };
-  if (isAny && (values as AnyValues).array !== undefined)
-    throw usage('--array needs one host: all parts of it run there');
+  const parts = isAny ? partsOf(given.values) : null;
   const timeoutMs = isAny || wait === null ? TIMEOUTS.grant : TIMEOUT_MS;
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const words = wordsFor('submit', parsed, isAny, host.name);
@@ -142,27 +143,51 @@ async function submitUnlessInterrupted(
     return null;
   };
   const waitSomewhere = async (possible: Hosts) => {
-    const asked: NewMovingJob = {
-      ...{ directory, directories, environment, after, giveUpAt: giveUpAt(wait) },
+    const giveUp = giveUpAt(wait);
+    const askedFor = (part: number | null): NewMovingJob => ({
+      ...{ directory, directories, after, giveUpAt: giveUp },
+      environment: part === null ? environment : [...environment, ['GPU_OWNER_ARRAY_ID', String(part)]],
       name: values.name ?? null,
       command: sanitize(shellWords(parsed.command), MAX_SHOWN),
       count: Number(values.gpus ?? 1),
-      words: wordsFor('submit', parsed, null).slice(1),
+      words: wordsFor('submit', part === null ? parsed : partOf(parsed, part), null).slice(1),
       asked: hosts.map(({ name }) => name),
       hosts: possible.map(({ name }) => name),
-    };
-    const job = await interrupts.during('a queue', () => submitMoving(asked, say, interrupts.signal));
+    });
+    const [first = null, ...others] = parts ?? [];
+    const job = await interrupts.during('a queue', () =>
+      submitMoving(askedFor(first), say, interrupts.signal),
+    );
     if (job === null) return interrupts.end();
     const { id, at, note } = job;
     if (at === null && after.length === 0) {
       say(note ?? 'no host can serve it');
       return EXIT_CODES.ERR_INVALID_ARGUMENT;
     }
-    print(`any:${id}`, () => cancelUntold(id, say));
+    const ids = [id, ...others.map((part) => createMoving(askedFor(part)).id)];
+    print(`any:${formatArray(ids, null)}`, () => {
+      for (const each of ids) cancelUntold(each, say);
+    });
     return 0;
   };
-  if (after.length > 0) return waitSomewhere(hosts);
+  if (after.length > 0 || parts !== null) return waitSomewhere(hosts);
   return choose(hosts, isAny, values, EXIT_CODES, start, wait === null ? null : waitSomewhere, PATIENCE_MS);
+}
+
+/** The parts of an array that choose their hosts; null: it is none. @throws ERR_INVALID_ARGUMENT */
+function partsOf(values: Parsed<typeof SUBMIT_GROUPS>['values']): readonly number[] | null {
+  if (values.array === undefined) return null;
+  const { ids, atOnce } = parseArray(values.array);
+  if (atOnce === null && !values['like-slurm']) return ids;
+  const option = atOnce === null ? '--like-slurm' : `%${atOnce}`;
+  throw usage(`--array: ${option} needs one host, as each part chooses its own: use --on HOST`);
+}
+
+/** A part as a job of its own. */
+function partOf(array: RunArguments, part: number): RunArguments {
+  const { array: _, output, ...values }: Parsed<typeof SUBMIT_GROUPS>['values'] = array.values;
+  const own = output?.replaceAll(/%%|%a/g, (each) => (each === '%a' ? String(part) : each));
+  return { ...array, values: { ...values, ...(own === undefined ? {} : { output: own }) } };
 }
 
 /** Ctrl-C while a job is being submitted: it is taken back, as its user doesn't have its address. */

@@ -150,6 +150,17 @@ export type NewMovingJob = Omit<
   'id' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
 >;
 
+/** Makes a job, which the mover then submits. */
+export function createMoving(job: NewMovingJob): MovingJob {
+  const { name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt } =
+    job;
+  const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
+  return new MovingJobs().create({
+    ...{ name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt },
+    ...{ ...fresh, left: [], submitted: Date.now() },
+  });
+}
+
 /**
  * Submits a job to the host where it is expected to start first.
  * @returns it, as soon as it stands in a queue, follows others, or can't start; null: the signal came first, and it is cancelled
@@ -159,13 +170,7 @@ export async function submitMoving(
   say: Say,
   signal?: AbortSignal,
 ): Promise<MovingJob | null> {
-  const { name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt } =
-    job;
-  const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
-  const { id } = new MovingJobs().create({
-    ...{ name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt },
-    ...{ ...fresh, left: [], submitted: Date.now() },
-  });
+  const { id, after } = createMoving(job);
   const isQueued = ({ at }: MovingJob) => after.length > 0 || at !== null;
   const queued = await untilMoving(id, tellingNotes(say, isQueued), say, signal);
   if (queued !== null) return queued;

@@ -1,6 +1,6 @@
 // When a request would start on a machine, as far as its leases and its queue tell.
 import { parseDuration, parseSize, userName } from '../platform/index.ts';
-import type { Readings, Snapshot } from '../shapes/index.ts';
+import type { QueueEntry, Readings, Snapshot } from '../shapes/index.ts';
 
 /** The assumed time of a job whose limit isn't known, in ms. */
 const USUAL_MS = 3_600_000;
@@ -68,8 +68,11 @@ export function gpusFor<T extends Pick<Readings, 'index' | 'memory'>>(
   );
 }
 
+/** A machine as far as it decides. */
+type Machine = Pick<Snapshot, 'gpus'> & { queue: readonly Pick<QueueEntry, 'class' | 'count'>[] };
+
 /** @param now in ms since 1970, as on that machine; its user is taken to have the same name there */
-export function loadOf({ gpus, queue }: Pick<Snapshot, 'gpus' | 'queue'>, wanted: Wanted, now: number): Load {
+export function loadOf({ gpus, queue }: Machine, wanted: Wanted, now: number): Load {
   const user = userName(process.geteuid?.() ?? 0);
   return {
     gpus: gpusFor(wanted, gpus).map(({ state, lease, booking }) => {
@@ -107,10 +110,7 @@ export function expectedWait({ gpus, queue }: Load, count: number, now: number):
 }
 
 /** Hosts, the one first where a request is expected to start first. Ties are decided by chance. */
-export function byExpectedWait<T>(
-  known: readonly { host: T; snapshot: Pick<Snapshot, 'gpus' | 'queue'> }[],
-  wanted: Wanted,
-): T[] {
+export function byExpectedWait<T>(known: readonly { host: T; snapshot: Machine }[], wanted: Wanted): T[] {
   const now = Date.now();
   return known
     .map(({ host, snapshot }) => ({

@@ -14,7 +14,7 @@ import {
 import type { HostErrorCode, HostFailure } from './host-failure.ts';
 import { parseRecords, type Records } from './host-records.ts';
 import { type Environment, RemoteRequest } from './request.ts';
-import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, WholeOutput } from './ssh.ts';
+import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, sharing, WholeOutput } from './ssh.ts';
 import { isBeforeLogin, isLostLate, isTurnedAway } from './ssh-messages.ts';
 
 /** `version`: of the host's gpu-owner; null: it didn't say. */
@@ -105,8 +105,8 @@ export async function askHosts<Kind extends keyof Records>(
   return Promise.all(answers);
 }
 
-/** Lets hosts begin one after the other, so that the time limit of the last one isn't spent on the logins of those before. */
-class Logins {
+/** Lets logins begin one after the other, so that the time limit of the last one isn't spent on those before. */
+export class Logins {
   #free = MAX_CONCURRENT_LOGINS;
   readonly #waiting: (() => void)[] = [];
 
@@ -218,7 +218,8 @@ async function stream<Kind extends keyof Records>(
   const commandLine = request.commandLine(host, words);
   // A line may end this.
   const lines = new Lines((line) => !signal.aborted && onLine(line));
-  const ended = await runOverSSH(host.name, commandLine, lines, quietMs, [], signal);
+  const options = host.connection === undefined ? [] : sharing(host.connection, true);
+  const ended = await runOverSSH(host.name, commandLine, lines, quietMs, options, signal);
   const output = `\n${[...others, ended.output].join('\n')}`;
   const result = interpret(host, request, { ...ended, output }, quietMs);
   const failed = (error: HostFailure) => ({ host: host.name, version: result.version, records: null, error });
@@ -336,11 +337,12 @@ async function question(
   environment: Environment = [],
 ): Promise<RawResult> {
   const end = performance.now() + timeoutMs;
-  const options = directory === undefined ? [] : [OWN_CONNECTION];
   for (let tries = 1; ; tries++) {
     const request = new RemoteRequest();
     const hasInput = environment.length > 0;
     const commandLine = request.commandLine(host, words, directory, hasInput);
+    const own = directory === undefined ? [] : [OWN_CONNECTION];
+    const options = host.connection === undefined ? own : sharing(host.connection, false);
     const input = hasInput ? request.input(environment) : null;
     const remainingMs = end - performance.now();
     const answer = new WholeOutput((...tails) => request.isWhole(...tails));

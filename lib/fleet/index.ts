@@ -6,6 +6,7 @@ export {
   addressForOthers,
   cancelMoving,
   cancelUntold,
+  createMoving,
   type JobAddress,
   leaveHost,
   movingJob,

@@ -1,12 +1,15 @@
 // Moves jobs between machines while they wait: a process of the user on the machine of the submission. The mover hears from each host
 // over one connection, and asks further ones only to move. Where a job starts is decided on the hosts, by the words of its places, so that
 // neither a crash of this process nor a lost answer runs a job twice. docs/decisions/058-moving-jobs.md
+import { lstatSync, mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Host } from '../config/index.ts';
+import { ifPossible } from '../errors.ts';
 import { type JobElsewhere, type PlaceState, STARTED } from '../jobs/index.ts';
 import { sleep, TIMEOUTS } from '../platform/index.ts';
 import type { Snapshot } from '../shapes/index.ts';
 import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
-import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
+import { commandOnHost, Logins, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import { parseRecords } from './host-records.ts';
 import { CANCELLED, directoryOn, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
@@ -81,6 +84,38 @@ class Feed {
   }
 }
 
+/** The sockets of the feeds, whose connections serve all questions: a login for each host, however many jobs there are. */
+class Connections {
+  readonly #path: string;
+
+  /** @param jobs the directory of the jobs, which may be on a file system that has no sockets, or have a name too long for them */
+  constructor(jobs: string) {
+    const path = `/tmp/gpu-owner-ssh-${hash(`${process.geteuid?.()} ${jobs}`)}`;
+    ifPossible(() => mkdirSync(path, { mode: 0o700 }), undefined); // there may be one of a mover that was killed
+    this.#path = path;
+  }
+
+  to(host: Host): Host {
+    const [path, own] = [this.#path, process.geteuid?.()];
+    return {
+      ...host,
+      get connection() {
+        const status = lstatSync(path, { throwIfNoEntry: false });
+        const isOurs = status?.isDirectory() && status.uid === own && (status.mode & 0o077) === 0;
+        return isOurs ? join(path, hash(host.name)) : undefined;
+      },
+    };
+  }
+
+  remove(): void {
+    rmSync(this.#path, { recursive: true, force: true });
+  }
+}
+
+function hash(text: string): string {
+  return process.getBuiltinModule('node:crypto').createHash('sha256').update(text).digest('hex').slice(0, 16);
+}
+
 function newKey(): string {
   return process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex');
 }
@@ -99,9 +134,12 @@ export class Mover {
   readonly #jobs: MovingJobs;
   readonly #hostOf: (name: string) => Host;
   readonly #follow: FollowJobs;
+  readonly #connections: Connections;
   /** Jobs that wait for others. */
   readonly #following = new Set<number>();
   readonly #feeds = new Map<string, Feed>();
+  /** A hundred jobs ask a host one after the other: sshd allows ten at a time over one connection. */
+  readonly #logins = new Map<string, Logins>();
   /** Jobs by number: this process alone changes their files. */
   readonly #known = new Map<number, MovingJob>();
   #names: ReadonlySet<string> = new Set();
@@ -114,7 +152,9 @@ export class Mover {
   constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: FollowJobs) {
     this.#jobs = jobs;
     this.#follow = follow;
-    this.#hostOf = hostOf;
+    const connections = new Connections(jobs.path);
+    this.#hostOf = (name) => connections.to(hostOf(name));
+    this.#connections = connections;
   }
 
   /** Returns when no job is left to move, or another process moves them. */
@@ -139,6 +179,7 @@ export class Mover {
       await sleep(TICK_MS);
     }
     for (const feed of this.#feeds.values()) feed.end();
+    this.#connections.remove();
   }
 
   #unsettled(): MovingJob[] {
@@ -253,9 +294,20 @@ export class Mover {
     if (open.some((host) => this.#feeds.get(host)?.isAwaited !== false)) return null;
     const known = open.flatMap((host) => {
       const snapshot = this.#feeds.get(host)?.snapshot;
-      return snapshot == null ? [] : [{ host, snapshot }];
+      return snapshot == null ? [] : [{ host, snapshot: this.#withComing(host, snapshot) }];
     });
     return byExpectedWait(known, wantedOf(job.words, job.count))[0] ?? null;
+  }
+
+  /** A machine with the jobs in its queue that it hasn't shown yet: all parts of an array are submitted at once. */
+  #withComing(host: string, { gpus, queue }: Snapshot) {
+    const shown = new Set(queue.map(({ job }) => job));
+    const coming = [...this.#known.values()].filter(
+      ({ step, at, next }) =>
+        (step === 'submitting' && next?.host === host) ||
+        (step === 'queued' && at?.host === host && !shown.has(at.id)),
+    );
+    return { gpus, queue: [...queue, ...coming.map(({ count }) => ({ count, class: 'normal' as const }))] };
   }
 
   /** Whether a submission that got no answer has arrived. */
@@ -431,20 +483,24 @@ export class Mover {
   /** Submits the job at a place. */
   async #ask(job: MovingJob, place: Place, wait: readonly string[], held = '') {
     const words = ['submit', `--move=${place.key}${held}`, ...wait, ...job.words];
-    return submitOnHost(
-      this.#hostOf(place.host),
-      words,
-      directoryOn(place.host, job),
-      TIMEOUTS.hold,
-      job.environment,
-    );
+    const submit = () =>
+      submitOnHost(
+        this.#hostOf(place.host),
+        words,
+        directoryOn(place.host, job),
+        TIMEOUTS.hold,
+        job.environment,
+      );
+    return this.#inTurn(place.host, submit);
   }
 
   /** Asks a host about one of its places. null: no answer, and for a while it isn't asked about this place again */
   async #ask1(job: MovingJob, place: Place, words: readonly string[]): Promise<PlaceState | null> {
     if (this.#isPaused(job, place.key)) return null;
     const all = ['settle-move', place.key, ...words];
-    const answer = await commandOnHost(this.#hostOf(place.host), all, TIMEOUT_MS);
+    const answer = await this.#inTurn(place.host, () =>
+      commandOnHost(this.#hostOf(place.host), all, TIMEOUT_MS),
+    );
     const found = answer.error === null ? parseRecords('places', answer.output) : null;
     if (Array.isArray(found) && found[0] !== undefined) {
       this.#pauses.delete(`${job.id} ${place.key}`);
@@ -454,6 +510,13 @@ export class Mover {
     this.#failures.set(place.key, answer.error?.message ?? 'its answer makes no sense');
     this.#pause(job, place.key);
     return null;
+  }
+
+  async #inTurn<T>(host: string, ask: () => Promise<T>): Promise<T> {
+    const logins = this.#logins.get(host) ?? new Logins();
+    this.#logins.set(host, logins);
+    const end = await logins.begin();
+    return ask().finally(end);
   }
 
   /** @param what a host, or the key of a place */

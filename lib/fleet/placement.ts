@@ -1,6 +1,6 @@
 // The first of several hosts on which enough GPUs are free, or are expected to be.
 import type { Host } from '../config/index.ts';
-import { formatDuration } from '../platform/index.ts';
+import { formatDuration, TIMEOUTS } from '../platform/index.ts';
 import { byExpectedWait, type Wanted } from './expected-wait.ts';
 import { askHosts, type HostAnswer } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
@@ -10,9 +10,6 @@ export interface HostRefusal {
   error: HostFailure;
   isCertain: boolean;
 }
-
-/** Delay before a message names what is being waited for. */
-const SLOW_MS = 2_000;
 
 type RefusalOfHost = HostRefusal & { host: string };
 
@@ -76,7 +73,7 @@ async function* answersAsTheyCome(
   const slow = setTimeout(() => {
     isSlow = true;
     wake();
-  }, SLOW_MS);
+  }, TIMEOUTS.slowHost);
   const late = setTimeout(() => {
     isLate = true;
     wake();

@@ -26,6 +26,11 @@ export const UNATTENDED = 'BatchMode=yes';
 /** A connection that ssh shares may have died unnoticed, and outlives what is ended here. */
 export const OWN_CONNECTION = 'ControlPath=none';
 
+/** Shares the connection of a socket. @param makes one, unless there is one */
+export function sharing(connection: string, makes: boolean): string[] {
+  return [`ControlPath=${connection}`, `ControlMaster=${makes ? 'auto' : 'no'}`, 'ControlPersist=no'];
+}
+
 /** The exit code where there is none. */
 export const NO_SSH = 254;
 

@@ -397,9 +397,10 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
   });
 
   test.concurrent('a host that never answers is given up, and the others are shown before', async () => {
-    const child = hosts.viewer.startCommand(['status', '--hosts', 'silent,a', '--timeout', '8s'], { env });
+    const more = { env: { ...env, GPU_OWNER_TIMEOUTS: undefined } };
+    const child = hosts.viewer.startCommand(['status', '--hosts', 'silent,a', '--timeout', '8s'], more);
     const end = finished(child);
-    const jobs = hosts.viewer.startCommand(['jobs', '--hosts', 'silent,a', '--timeout', '8s'], { env });
+    const jobs = hosts.viewer.startCommand(['jobs', '--hosts', 'silent,a', '--timeout', '8s'], more);
     const printed = finished(jobs);
     await output(jobs, /^No jobs|^ *ID/);
     expect(jobs.exitCode).toBe(null);
@@ -408,7 +409,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     expect(await end).toMatchObject({
       code: 0,
       stderr: expect.stringMatching(
-        /^gpu-owner: waiting for an answer of silent\ngpu-owner: silent: no answer within 8 s\. .*--timeout\n$/,
+        /^gpu-owner: waiting for an answer of silent(?:, a)?\ngpu-owner: silent: no answer within 8 s\. .*--timeout\n$/,
       ),
     });
     await until(() => sshProcesses().every((pid) => !wordsOf(pid).includes('silent')));

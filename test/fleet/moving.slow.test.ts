@@ -60,12 +60,16 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
   const file = (name: string) => join(place, name);
   const mover = () =>
     processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`).filter((pid) => wordsOf(pid).at(-1) === 'mover');
+  const connections = () =>
+    processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`).filter((pid) => nameOf(pid) === 'ssh');
   const submit = async (...words: string[]) => {
     const { code, stdout, stderr } = await run('submit', ...words);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     return stdout.trim();
   };
   const untilFile = (name: string) => ['--', 'sh', '-c', `until [ -e '${file(name)}' ]; do sleep 0.2; done`];
+  const linesOf = (name: string) =>
+    readFileSync(file(name), { encoding: 'utf8', flag: 'a+' }).split('\n').slice(0, -1);
   const show = async (address: string) => JSON.parse((await run('jobs', address, '--json')).stdout)[0];
 
   test('a job waits where it starts first, and moves to the host that is free before', async () => {
@@ -106,7 +110,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
   test('a silent host is named, and left out after three seconds; Ctrl-C takes a job back', async () => {
     const busy = await submit('--on', 'a', '-n', '2', ...untilFile('silent-a'));
     const words = ['submit', '--on', 'a,silent', '-n', '2', '--', 'touch', file('never')];
-    const child = hosts.viewer.start([launcher, ...words], { env, cwd: place });
+    const more = { env: { ...env, GPU_OWNER_TIMEOUTS: undefined }, cwd: place };
+    const child = hosts.viewer.start([launcher, ...words], more);
     const end = finished(child);
     await output(child, /silent is left out for now/);
     await until(async () => /any:\d/.test((await run('jobs')).stdout));
@@ -125,6 +130,35 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     writeFileSync(file('silent-a'), '');
     expect((await run('wait', busy, again.stdout.trim())).code).toBe(0);
     expect(existsSync(file('never'))).toBe(false);
+  });
+
+  test('parts of an array choose their hosts one by one, over one login for each host', async () => {
+    const script = `printf 'GPU %s\\n' $GPU_OWNER_ARRAY_ID >>'${file('parts')}'; until [ -e '${file('array-go')}' ]; do sleep 0.1; done`;
+    const words = [
+      'submit',
+      '--on',
+      'a,b',
+      '--array',
+      '0-5',
+      '--output',
+      file('out-%a'),
+      '--',
+      'sh',
+      '-c',
+      script,
+    ];
+    const { logins } = hosts;
+    const { code, stdout } = await run(...words);
+    expect({ code, stdout }).toEqual({ code: 0, stdout: expect.stringMatching(/^any:\d+-\d+\n$/) });
+    // Four run, and two wait in the queues.
+    await until(() => linesOf('parts').length === 4);
+    expect(hosts.logins - logins).toBe(2);
+    writeFileSync(file('array-go'), '');
+    expect(await run('wait', stdout.trim())).toMatchObject({ code: 0 });
+    expect(linesOf('parts').sort()).toEqual(Array.from({ length: 6 }, (_, i) => `GPU ${i}`));
+    expect(readdirSync(place).filter((name) => name.startsWith('out-')).length).toBe(6);
+    const refused = await run('submit', '--on', 'a,b', '--array', '0-5%2', '--', 'true');
+    expect(refused).toMatchObject({ code: 64, stderr: expect.stringMatching(/%2 needs one host/) });
   });
 
   test('Ctrl-C while a host submits a job takes that back', async () => {
@@ -174,6 +208,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const at = / as ([a-z-]+):/.exec((await show(moving)).reason)?.[1];
     first.agent.kill('SIGTERM');
     await finished(first.agent);
+    // Without that, the connections of before serve on.
+    for (const ssh of connections()) sendSignal(ssh, 'SIGKILL');
     writeFileSync(file(`go-${named.find((name) => name !== at)}`), '');
     await until(async () =>
       /it asks for a password, or refuses your key.*ssh-add/.test((await show(moving)).reason),
@@ -569,8 +605,6 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     );
     const jobs: string[] = [];
     while (jobs.length < RESTING) jobs.push(await submit('--on', 'a,b,c', '--', 'true'));
-    const connections = () =>
-      processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`).filter((pid) => nameOf(pid) === 'ssh');
     await until(async () => {
       const listed = (await run('jobs')).stdout;
       return jobs.every((job) => new RegExp(`${job} .*\\n.* may move`).test(listed));

@@ -52,6 +52,8 @@ export class Hosts {
   readonly machines: Machine[] = [];
   readonly port: number;
   readonly #sshd: ChildProcess;
+  /** How many there were, as sshd says. */
+  logins = 0;
 
   private constructor(port: number, sshd: ChildProcess) {
     this.port = port;
@@ -88,8 +90,11 @@ export class Hosts {
       stdio: ['ignore', 'ignore', 'pipe'],
     });
     await output(sshd, /Server listening/);
-    sshd.stderr?.resume();
     holder.hosts = new Hosts(port, sshd);
+    const { hosts } = holder;
+    sshd.stderr?.on('data', (text: Buffer) => {
+      hosts.logins += text.toString().match(/Accepted publickey/g)?.length ?? 0;
+    });
     holder.hosts.machines.push(place);
     holder.hosts.#prepareViewer();
     return holder.hosts;
@@ -221,6 +226,8 @@ export class Hosts {
       GPU_OWNER_SIMULATE: undefined,
       GPU_OWNER_SIMULATE_DIR: undefined,
       GPU_OWNER_BUILD: '/nonexistent',
+      // Logins take long on a busy machine.
+      GPU_OWNER_TIMEOUTS: 'slowHost:60000',
     };
   }
 
