@@ -5,7 +5,7 @@ import { shownState } from '../lib/gpus/types.ts';
 import { idleText } from '../lib/platform/idle-text.ts';
 import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
-import type { GPUDay } from '../lib/views/web/day.ts';
+import type { GPUDay } from '../lib/views/web/shapes.ts';
 import { bookingText, Chart, dayText } from './history.tsx';
 import { Pair } from './listing.tsx';
 import { colourOf, User } from './users.tsx';

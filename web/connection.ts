@@ -1,6 +1,6 @@
 // The stream of states from the server, and the token that it wants.
 import { useEffect, useState } from 'preact/hooks';
-import type { StreamLine } from '../lib/views/web/feed.ts';
+import type { StreamLine } from '../lib/views/web/shapes.ts';
 
 /** News of the connection. */
 export type News =

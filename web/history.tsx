@@ -1,7 +1,6 @@
 // A GPU's last 24 hours and next 12: its utilization, leases to their limit, and its booking.
 import { formatDuration, formatSince } from '../lib/platform/quantities.ts';
-import type { GPUDay } from '../lib/views/web/day.ts';
-import type { HistoryAnswer } from '../lib/views/web/feed.ts';
+import type { GPUDay, HistoryAnswer } from '../lib/views/web/shapes.ts';
 import type { GPU } from './card.tsx';
 import { colourOf } from './users.tsx';
 

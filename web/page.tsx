@@ -1,7 +1,7 @@
 // The page: who asks for the token, follows the stream, and shows the last line of it.
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { Sweep, UsageAnswer } from '../lib/views/web/answers.ts';
+import type { Sweep, UsageAnswer } from '../lib/views/web/shapes.ts';
 import { followStream, type News, storeToken, takeToken, tokenIn, useAnswer } from './connection.ts';
 import { historyIntervalMs } from './history.tsx';
 import { LogDialog, type OpenLog } from './log.tsx';

@@ -1,5 +1,5 @@
 // A sweep that compares its tasks: a dot for each that has ended, with its parameters, and the line of the best value.
-import type { Sweep } from '../lib/views/web/answers.ts';
+import type { Sweep } from '../lib/views/web/shapes.ts';
 
 /** How long an answer is good for. */
 export const sweepsIntervalMs = () => 5_000;

@@ -3,28 +3,10 @@
 import { closeSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { isFailure } from '../errors.ts';
-import { readSmallFile, schema } from '../platform/index.ts';
+import { readSmallFile } from '../platform/index.ts';
+import type { SweepTrials } from '../shapes/index.ts';
 import { type JobProgress, writeBlock } from './job-record.ts';
 import { JobStore } from './job-store.ts';
-
-const { amount, among, flag, jsonOf, listOf, nullable, readAs, record, shownText, whole } = schema;
-const value = amount(Number.MAX_VALUE, -Number.MAX_VALUE);
-const MAX_POINTS = 1_000;
-
-/** The tasks of a sweep with a metric that have ended with a value, for a chart. */
-const TRIALS = record({
-  metric: shownText(100),
-  goal: among(['minimize', 'maximize']),
-  /** How many there are. The lists count them from 1, in the order in which they ended. */
-  count: whole(),
-  /** The best one, in words; null: none has a value yet. */
-  best: nullable(shownText(400)),
-  /** All, or some that are spread evenly. */
-  points: listOf(record({ trial: whole(), value, stopped: flag, parameters: shownText(200) }), MAX_POINTS),
-  /** Trials that were better than all before them. */
-  records: listOf(record({ trial: whole(), value }), MAX_POINTS),
-});
-export type SweepTrials = schema.Checked<typeof TRIALS>;
 
 /** The file's name, beside the job's. */
 const FILE = 'trials';
@@ -66,7 +48,7 @@ export class SweepProgress {
   }
 }
 
-/** null: it is no sweep with a metric, or has no value yet. */
-export function readSweepTrials(id: number): SweepTrials | null {
-  return readAs(jsonOf(TRIALS), readSmallFile(join(JobStore.open().directoryOf(id), FILE)));
+/** The values that a sweep has noted, as JSON of {@link SweepTrials}; null: it is no sweep with a metric, or has no value yet. */
+export function readSweepTrials(id: number): string | null {
+  return readSmallFile(join(JobStore.open().directoryOf(id), FILE));
 }

@@ -52,7 +52,7 @@ export const record = <const F extends Fields>(
     schema.record(fields),
   );
 /** A reference to one of {@link SHAPES}. */
-const shape = <T>(name: string, check: Check<T>): Check<T> =>
+export const shape = <T>(name: string, check: Check<T>): Check<T> =>
   shaped({ $ref: `#/components/schemas/${name}` }, (value, path) => check(value, path));
 
 const IDLE = record(
@@ -275,6 +275,33 @@ export const JOB_FIELDS = {
 export const JOB = record(JOB_FIELDS, 'A job of the user who asks, as in `gpu-owner jobs --json`.');
 export interface Job extends Checked<typeof JOB> {}
 
+const trialValue = schema.amount(Number.MAX_VALUE, -Number.MAX_VALUE);
+const trial = described(id, 'from 1, in the order in which they ended');
+
+/** The tasks of a sweep with a metric that have ended with a value, for a chart. */
+export const TRIAL_FIELDS = {
+  metric: shownText(100),
+  goal: schema.among(['minimize', 'maximize']),
+  count: described(id, 'tasks that have ended with a value'),
+  best: described(or(shownText(400)), 'the best one, in words; null: none has a value yet'),
+  points: described(
+    listOf(
+      record({
+        trial,
+        value: trialValue,
+        stopped: described(flag, 'it was stopped early'),
+        parameters: described(shownText(200), "the task's name and parameters, in words"),
+      }),
+    ),
+    'tasks; of more than 500, some that are spread evenly',
+  ),
+  records: described(
+    listOf(record({ trial, value: trialValue })),
+    'tasks that were better than all before them',
+  ),
+};
+export interface SweepTrials extends schema.CheckedFields<typeof TRIAL_FIELDS> {}
+
 const INTRUDER_FIELDS = {
   uuid: described(text, "the GPU's"),
   pid: id,
@@ -294,15 +321,16 @@ const LISTED_PROCESS = record({
 });
 export interface ShownProcess extends Checked<typeof LISTED_PROCESS> {}
 
-const MACHINE = {
+const MACHINE_FIELDS = {
   time: described(time, 'when the snapshot was taken'),
   gpus: listOf(shape('GPU', GPU)),
   queue: described(listOf(shape('Request', REQUEST), MAX_RECORDS), 'the first 200'),
   waiting: described(id, 'how many requests wait'),
   intruders: listOf(shape('Intruder', INTRUDER)),
 };
+export const MACHINE = record(MACHINE_FIELDS, 'A machine at one moment.');
 export const SNAPSHOT = record({
-  ...MACHINE,
+  ...MACHINE_FIELDS,
   processes: optional(listOf(LISTED_PROCESS)),
   jobs: optional(listOf(shape('Job', JOB), MAX_RECORDS)),
   problem: described(or(text), 'why there is nothing newer; null: it is current'),
@@ -427,7 +455,7 @@ export const SHAPES: Readonly<Record<string, Check>> = {
   Request: REQUEST,
   Job: JOB,
   Intruder: INTRUDER,
-  Snapshot: record(MACHINE, 'A machine at one moment.'),
+  Snapshot: MACHINE,
   BookingEntry: BOOKING_ENTRY,
   Report: REPORT,
   Sum: SUM,

@@ -2,8 +2,8 @@
 import type { ChildProcess } from 'node:child_process';
 import { type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import type { StreamLine } from '../../lib/views/web/feed.ts';
 import { DESCRIPTION } from '../../lib/views/web/openapi.ts';
+import type { StreamLine } from '../../lib/views/web/shapes.ts';
 import { command, type Machine, output, type Starting } from './machine.ts';
 
 /** The validator of a schema of the description, which accepts only members that it names. */

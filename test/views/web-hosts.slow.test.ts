@@ -4,7 +4,7 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { StreamLine } from '../../lib/views/web/feed.ts';
+import type { StreamLine } from '../../lib/views/web/shapes.ts';
 import { openBrowser, whyNoBrowser } from '../support/browser.ts';
 import { output, until } from '../support/machine.ts';
 import { processesWith, signalAll } from '../support/processes.ts';

@@ -1,5 +1,5 @@
-import type { SweepTrials } from '../../jobs/index.ts';
 import { sanitize } from '../../platform/index.ts';
+import type { SweepTrials } from '../../shapes/index.ts';
 import type { SeededSearch } from '../files/index.ts';
 import {
   type Completed,

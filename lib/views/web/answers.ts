@@ -1,32 +1,19 @@
 // The answers of the API that have an end, by path.
 import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
-import { type Job, readSweepTrials, type SweepTrials } from '../../jobs/index.ts';
-import { reuseAnswer } from '../../platform/index.ts';
+import { type Job, readSweepTrials } from '../../jobs/index.ts';
+import { reuseAnswer, schema } from '../../platform/index.ts';
 import { freshExposition } from '../../prometheus/index.ts';
 import { LedgerSums } from '../../usage/index.ts';
 import { countCards, machineFamilies } from '../machine-metrics.ts';
-import type { Feed, StreamMachine } from './feed.ts';
+import type { Feed } from './feed.ts';
+import { type StreamMachine, type Sweep, TRIALS, type UsageAnswer } from './shapes.ts';
+
+const { jsonOf, readAs } = schema;
 
 const SWEEPS_FRESH_MS = 2_000;
 const USAGE_FRESH_MS = 60_000;
 const USAGE_MS = 30 * 86_400_000;
 const MAX_SWEEPS = 4;
-
-/** The last 30 days of each user, as /api/v1/usage has them. */
-export interface UsageAnswer {
-  /** In the server's time zone, such as 2026-01-31. */
-  days: string[];
-  /** The largest sum comes first. None where the machine has no ledger. */
-  users: { user: string; uid: number; gpuHours: number[] }[];
-}
-
-/** A sweep in the background that compares its tasks. */
-export interface Sweep extends SweepTrials {
-  /** The job's number. */
-  job: number;
-  name: string | null;
-  state: Job['state'];
-}
 
 /** Makes answers. */
 export type Answers = Readonly<Record<string, () => Promise<string>>>;
@@ -99,7 +86,7 @@ function sweepsOf(jobs: readonly Job[]): Sweep[] {
   const isRunning = ({ state }: Job) => Number(state === 'running');
   const newest = jobs.toSorted((a, b) => isRunning(b) - isRunning(a) || (b.id ?? 0) - (a.id ?? 0));
   for (const { id, name, state, progress } of newest) {
-    const trials = id === null || progress === null ? null : readSweepTrials(id);
+    const trials = id === null || progress === null ? null : readAs(jsonOf(TRIALS), readSweepTrials(id));
     if (id !== null && trials !== null) found.push({ job: id, name, state, ...trials });
     if (found.length === MAX_SWEEPS) break;
   }

@@ -1,5 +1,6 @@
 // The last 24 hours of each GPU, in memory of a fixed size: means of five minutes. Prometheus is for longer.
 import type { ShownGPU } from '../../shapes/index.ts';
+import type { GPUDay } from './shapes.ts';
 
 export const SLOT_MS = 5 * 60_000;
 export const SLOTS = 288;
@@ -8,21 +9,6 @@ const MAX_GPUS = 256;
 const UNKNOWN = 255;
 /** Nothing is known of the time between snapshots that are further apart. */
 const MAX_GAP_MS = 2 * 60_000;
-
-/** The last 24 hours of a GPU, from the oldest slot to the one that lasts still; null: unknown. In percent of each slot's time or capacity. */
-export interface GPUDay {
-  uuid: string;
-  index: number;
-  instance: number | null;
-  name: string;
-  /** Since the first snapshot of it, at most 24 hours. */
-  spanSeconds: number;
-  /** The part of them in which it was leased, as far as known. */
-  leasedSeconds: number;
-  utilizationPercent: (number | null)[];
-  memoryPercent: (number | null)[];
-  leasedPercent: (number | null)[];
-}
 
 /** A ring of means. */
 class Means {

@@ -2,42 +2,11 @@
 // minute without clients, for the last 24 hours.
 import type { ServerResponse } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
-import type { Job } from '../../jobs/index.ts';
 import { hostName, isoTime, now, sleep, TIMEOUTS, userName } from '../../platform/index.ts';
 import type { FleetView } from '../fleet-view.ts';
 import type { MachineSnapshot, MachineView } from '../machine-view.ts';
-import { Day, type GPUDay, SLOT_MS } from './day.ts';
-
-/** A line of the stream. */
-export interface StreamLine {
-  /** ISO 8601: when it was sent. */
-  time: string;
-  /** A line comes at least this often, unless the server hangs. */
-  intervalSeconds: number;
-  /** The user of the server, whose jobs are among them. */
-  user: string;
-  machines: StreamMachine[];
-}
-
-/** A machine in a {@link StreamLine}. */
-export interface StreamMachine {
-  host: string;
-  /** Whether it is the server's own, which has more answers, and whose jobs are named without a host. */
-  isLocal: boolean;
-  /** Why the snapshot is not current, in words; null: it is. */
-  problem: string | null;
-  /** The last one that was had; null: none yet. */
-  snapshot: MachineSnapshot | null;
-  jobs: readonly Job[];
-}
-
-/** The last 24 hours, as /api/v1/history has them. */
-export interface HistoryAnswer {
-  /** ISO 8601: in the last slot. */
-  time: string;
-  slotSeconds: number;
-  machines: { host: string; gpus: GPUDay[] }[];
-}
+import { Day, SLOT_MS } from './day.ts';
+import type { HistoryAnswer, StreamLine, StreamMachine } from './shapes.ts';
 
 export const MAX_VIEWERS = 500;
 /** Between looks without a viewer. */
@@ -154,7 +123,7 @@ export class Feed {
       isLocal: host === null,
       problem: problem ?? this.failure?.message ?? null,
       snapshot: snapshot === null ? null : withoutProcesses(snapshot),
-      jobs,
+      jobs: [...jobs],
     }));
   }
 
