@@ -18,7 +18,7 @@ export interface GPU extends Readings {
   memoryErrors?: number;
 }
 
-/** The numbers of a GPU that its driver measures: each is in the metrics and in recordings of machines. */
+/** The numbers of a GPU that its driver measures: each is in recordings of machines. */
 export type Measured = Exclude<
   {
     [Key in keyof Required<GPU>]: Required<GPU>[Key] extends number | null ? Key : never;

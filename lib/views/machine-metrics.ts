@@ -2,7 +2,7 @@
 import { type DiscoveryRequest, type GPUStatus, ledgerOf } from '../claims/index.ts';
 import { lastLook, readState } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
+import { isDivided, isInstance, type LeaseInfo } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
 import type { Family, MetricSample } from '../prometheus/index.ts';
 import { observeGPUs, readActivity } from '../status/index.ts';
@@ -19,6 +19,7 @@ const STATES: readonly GPUStatus['state'][] = Object.keys({
 
 /** A GPU or a MIG instance, with what only metrics tell of it. */
 interface Reading {
+  labels: Record<string, string>;
   gpu: GPUStatus;
   /** How long its holder has left it idle; null: it works, it isn't known, or it isn't leased. */
   idleSeconds: number | null;
@@ -46,6 +47,7 @@ export async function machineFamilies(request: DiscoveryRequest): Promise<Family
   const { gpus = [], intruders } = observed ?? {};
   const readings = gpus.map(
     (gpu): Reading => ({
+      labels: labelsOf(gpu),
       gpu,
       idleSeconds: idleSeconds(gpu, now),
       intruders: intruders?.get(gpu.uuid)?.length ?? 0,
@@ -79,96 +81,86 @@ function idleSeconds({ lease, idle }: GPUStatus, now: number): number | null {
   return since === null ? null : (now - Math.max(since, pastTime(lease?.since ?? null, now) ?? 0)) / 1_000;
 }
 
-type GPUFamily = readonly [name: string, help: string, value: (gpu: GPUStatus) => number | null];
+/** The help of a gauge, and the value of each of its samples; null: unknown. */
+type Gauge<Of> = readonly [help: string, value: (of: Of) => number | null | undefined];
 
-/** The metrics of what the driver measures. Energy isn't asked for here. */
-const MEASURED: Readonly<Record<Exclude<Measured, 'energyJoules'>, GPUFamily>> = {
-  utilizationPercent: [
-    'gpu_owner_gpu_utilization_ratio',
+/** A gauge for each name, with a sample for each item. */
+function gaugesOf<Of extends { labels: Record<string, string> }>(
+  items: readonly Of[],
+  gauges: Readonly<Record<string, Gauge<Of>>>,
+): Family[] {
+  return Object.entries(gauges).map(([name, [help, value]]) =>
+    gauge(
+      name,
+      help,
+      items.map((item) => [item.labels, value(item)]),
+    ),
+  );
+}
+
+const GPU_GAUGES: Readonly<Record<string, Gauge<Reading>>> = {
+  gpu_owner_gpu_up: [
+    'Whether the driver answers for the GPU, and reports no fault (1).',
+    ({ gpu }) => (gpu.health === 'ok' ? 1 : 0),
+  ],
+  gpu_owner_gpu_suspect: [
+    'Whether CUDA failed on the GPU within the last hour (1).',
+    ({ gpu }) => (gpu.suspect === null ? 0 : 1),
+  ],
+  gpu_owner_gpu_memory_repair_pending: [
+    'Whether spare memory takes the place of faulty memory at the next reset (1).',
+    ({ gpu }) => (gpu.memoryRepairPending === null ? null : Number(gpu.memoryRepairPending)),
+  ],
+  gpu_owner_gpu_memory_total_bytes: ['Memory of the GPU.', ({ gpu }) => gpu.memory.totalBytes],
+  gpu_owner_gpu_memory_used_bytes: [
+    "Memory in use, without the driver's own where it tells that apart.",
+    ({ gpu }) => gpu.memory.usedBytes,
+  ],
+  gpu_owner_gpu_memory_reserved_bytes: [
+    'Memory that the driver reserves for itself.',
+    ({ gpu }) => gpu.memory.reservedBytes,
+  ],
+  gpu_owner_gpu_utilization_ratio: [
     'The share of the last moment in which a kernel ran, 0 to 1.',
-    ({ utilizationPercent }) => (utilizationPercent === null ? null : utilizationPercent / 100),
+    ({ gpu }) => (gpu.utilizationPercent === null ? null : gpu.utilizationPercent / 100),
   ],
-  powerWatts: ['gpu_owner_gpu_power_watts', 'Power draw.', ({ powerWatts }) => powerWatts],
-  powerLimitWatts: [
-    'gpu_owner_gpu_power_limit_watts',
-    'Power limit.',
-    ({ powerLimitWatts }) => powerLimitWatts,
-  ],
-  temperatureCelsius: [
-    'gpu_owner_gpu_temperature_celsius',
-    'Temperature of the GPU.',
-    ({ temperatureCelsius }) => temperatureCelsius,
-  ],
-  memoryErrors: [
-    'gpu_owner_gpu_memory_errors',
+  gpu_owner_gpu_power_watts: ['Power draw.', ({ gpu }) => gpu.powerWatts],
+  gpu_owner_gpu_power_limit_watts: ['Power limit.', ({ gpu }) => gpu.powerLimitWatts],
+  gpu_owner_gpu_temperature_celsius: ['Temperature of the GPU.', ({ gpu }) => gpu.temperatureCelsius],
+  gpu_owner_gpu_memory_errors: [
     'Memory errors since the last reset that ECC could not correct.',
-    ({ memoryErrors }) => memoryErrors ?? null,
+    ({ gpu }) => gpu.memoryErrors,
+  ],
+  gpu_owner_gpu_processes_without_claim: [
+    'Compute processes on a GPU that nobody, or another lease, has.',
+    withoutClaim,
   ],
 };
 
 function gpuFamilies(readings: readonly Reading[]): Family[] {
-  const each = (...[name, help, value]: GPUFamily) =>
-    gauge(
-      name,
-      help,
-      readings.map(({ gpu }) => [labelsOf(gpu), value(gpu)]),
-    );
   return [
     gauge(
       'gpu_owner_gpu_info',
       'The name of a GPU or MIG instance; always 1.',
-      readings.map(({ gpu }) => [{ ...labelsOf(gpu), name: sanitize(gpu.name, MAX_NAME_LENGTH) }, 1]),
-    ),
-    each('gpu_owner_gpu_up', 'Whether the driver answers for the GPU, and reports no fault (1).', (gpu) =>
-      gpu.health === 'ok' ? 1 : 0,
-    ),
-    each(
-      'gpu_owner_gpu_suspect',
-      'Whether CUDA failed on the GPU within the last hour (1).',
-      ({ suspect }) => (suspect === null ? 0 : 1),
-    ),
-    each(
-      'gpu_owner_gpu_memory_repair_pending',
-      'Whether spare memory takes the place of faulty memory at the next reset (1).',
-      ({ memoryRepairPending }) => (memoryRepairPending === null ? null : Number(memoryRepairPending)),
+      readings.map(({ gpu, labels }) => [{ ...labels, name: sanitize(gpu.name, MAX_NAME_LENGTH) }, 1]),
     ),
     gauge(
       'gpu_owner_gpu_state',
       'The state of a GPU: 1 for the one that it is in.',
-      readings.flatMap(({ gpu }) =>
-        STATES.map((state): Value => [{ ...labelsOf(gpu), state }, gpu.state === state ? 1 : 0]),
+      readings.flatMap(({ gpu, labels }) =>
+        STATES.map((state): Value => [{ ...labels, state }, gpu.state === state ? 1 : 0]),
       ),
     ),
-    each(
-      'gpu_owner_gpu_memory_total_bytes',
-      'Memory of the GPU.',
-      ({ memory: { totalBytes } }) => totalBytes,
-    ),
-    each(
-      'gpu_owner_gpu_memory_used_bytes',
-      "Memory in use, without the driver's own where it tells that apart.",
-      ({ memory: { usedBytes } }) => usedBytes,
-    ),
-    each(
-      'gpu_owner_gpu_memory_reserved_bytes',
-      'Memory that the driver reserves for itself.',
-      ({ memory: { reservedBytes } }) => reservedBytes,
-    ),
-    ...Object.values(MEASURED).map((family) => each(...family)),
     gauge(
       'gpu_owner_gpu_processes',
       'Processes that the driver lists on the GPU, by type.',
-      readings.flatMap(({ gpu }) =>
+      readings.flatMap(({ gpu, labels }) =>
         (['compute', 'graphics'] as const).map(
-          (type): Value => [{ ...labelsOf(gpu), type }, countProcesses(gpu, type)],
+          (type): Value => [{ ...labels, type }, countProcesses(gpu, type)],
         ),
       ),
     ),
-    gauge(
-      'gpu_owner_gpu_processes_without_claim',
-      'Compute processes on a GPU that nobody, or another lease, has.',
-      readings.map((reading) => [labelsOf(reading.gpu), withoutClaim(reading)]),
-    ),
+    ...gaugesOf(readings, GPU_GAUGES),
   ];
 }
 
@@ -185,75 +177,48 @@ function countProcesses({ processes }: GPUStatus, wanted: 'compute' | 'graphics'
 
 /** The times are those of records, which any user may have written. */
 function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
-  const leased = readings.flatMap(({ gpu, idleSeconds }) =>
-    gpu.lease === null
-      ? []
-      : [
-          {
-            labels: { ...labelsOf(gpu), ...userLabels(gpu.lease) },
-            since: pastTime(gpu.lease.since, now),
-            until: futureTime(gpu.lease.until, now),
-            idleSeconds,
-          },
-        ],
-  );
-  const each = (name: string, help: string, value: (lease: (typeof leased)[number]) => number | null) =>
-    gauge(
-      name,
-      help,
-      leased.map((lease) => [lease.labels, value(lease)]),
-    );
-  return [
-    each('gpu_owner_gpu_leased', 'The user who has leased the GPU; always 1.', () => 1),
-    each(
-      'gpu_owner_gpu_lease_start_time_seconds',
+  const leased = readings.flatMap(({ gpu: { lease }, labels, idleSeconds }) => {
+    if (lease === null) return [];
+    const since = pastTime(lease.since, now);
+    const until = futureTime(lease.until, now);
+    return [{ labels: { ...labels, ...userLabels(lease) }, since, until, idleSeconds }];
+  });
+  return gaugesOf(leased, {
+    gpu_owner_gpu_leased: ['The user who has leased the GPU; always 1.', () => 1],
+    gpu_owner_gpu_lease_start_time_seconds: [
       'When the lease began, since 1970.',
       ({ since }) => since && since / 1_000,
-    ),
-    each(
-      'gpu_owner_gpu_lease_end_time_seconds',
+    ],
+    gpu_owner_gpu_lease_end_time_seconds: [
       'When the time limit of the job ends the lease, since 1970.',
       ({ until }) => until && until / 1_000,
-    ),
-    each(
-      'gpu_owner_gpu_leased_seconds',
+    ],
+    gpu_owner_gpu_leased_seconds: [
       'How long the GPU has been leased.',
       ({ since }) => since && (now - since) / 1_000,
-    ),
-    each(
-      'gpu_owner_gpu_idle_seconds',
-      'How long the leased GPU has been idle.',
-      ({ idleSeconds }) => idleSeconds,
-    ),
-  ];
+    ],
+    gpu_owner_gpu_idle_seconds: ['How long the leased GPU has been idle.', ({ idleSeconds }) => idleSeconds],
+  });
 }
 
 function shareFamilies(readings: readonly Reading[]): Family[] {
-  const shares = readings.flatMap(({ gpu }) =>
+  const shares = readings.flatMap(({ gpu, labels }) =>
     gpu.shares.flatMap((share) => {
       if (share.pid === null) return []; // a user may have several of one GPU
-      return [{ labels: { ...labelsOf(gpu), ...userLabels(share), pid: String(share.pid) }, ...share }];
+      return [{ labels: { ...labels, ...userLabels(share), pid: String(share.pid) }, ...share }];
     }),
   );
-  const each = (name: string, help: string, value: (share: (typeof shares)[number]) => number | null) =>
-    gauge(
-      name,
-      help,
-      shares.map((share) => [share.labels, value(share)]),
-    );
-  return [
-    each('gpu_owner_share_bytes', 'The memory of a share of a GPU.', ({ bytes }) => bytes),
-    each(
-      'gpu_owner_share_used_bytes',
+  return gaugesOf(shares, {
+    gpu_owner_share_bytes: ['The memory of a share of a GPU.', ({ bytes }) => bytes],
+    gpu_owner_share_used_bytes: [
       "What a share's processes use of the GPU's memory.",
       ({ usedBytes }) => usedBytes,
-    ),
-    each(
-      'gpu_owner_share_overused',
+    ],
+    gpu_owner_share_overused: [
       'Whether the processes of a share use more than it has (1).',
       ({ bytes, usedBytes }) => (usedBytes === null ? null : Number(usedBytes > bytes)),
-    ),
-  ];
+    ],
+  });
 }
 
 /** @param gpus how many GPUs and instances there are; null: unknown */
