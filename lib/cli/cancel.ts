@@ -1,11 +1,11 @@
 import {
-  cancelPart,
-  cancelWhole,
-  formatPart,
+  cancelNamed,
+  describeNamed,
+  formatName,
   isLiving,
   JobStore,
-  partOf,
-  resolveJobs,
+  type NamedJob,
+  resolveNames,
   stateOf,
 } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
@@ -60,26 +60,19 @@ async function allJobs(): Promise<string[]> {
 
 async function cancelHere(here: readonly { word: string }[], grace: number): Promise<void> {
   const store = JobStore.open();
-  const parts = here.map(({ word }) => partOf(store, word));
-  const ids = resolveJobs(
+  const all = resolveNames(
     store,
-    here.flatMap(({ word }, i) => (parts[i] === null ? [word] : [])),
+    here.map(({ word }) => word),
   );
-  const graceMs = Math.ceil(grace);
-  const end = (some: readonly number[]) =>
+  const end = (some: readonly NamedJob[]) =>
     Promise.all(
-      some.map(async (id) => ({ job: String(id), outcome: await cancelWhole(store, id, graceMs) })),
+      some.map(async (named) => ({ named, outcome: await cancelNamed(store, named, Math.ceil(grace)) })),
     );
   // First those that wait: none of them shall start on the GPUs of another one.
-  const isWaiting = (id: number) => stateOf(store, id)?.state === 'waiting';
-  const waiting = ids.filter(isWaiting);
-  const outcomes = await Promise.all([
-    end(waiting).then(async (ended) => [...ended, ...(await end(ids.filter((id) => !waiting.includes(id))))]),
-    ...parts
-      .filter((part) => part !== null)
-      .map(async (part) => [{ job: formatPart(part), outcome: await cancelPart(store, part, graceMs) }]),
-  ]);
-  for (const { job, outcome } of outcomes.flat()) {
+  const waiting = all.filter((named) => describeNamed(store, named).state === 'waiting');
+  const outcomes = [...(await end(waiting)), ...(await end(all.filter((each) => !waiting.includes(each))))];
+  for (const { named, outcome } of outcomes) {
+    const job = formatName(named);
     if (outcome === 'not-alive') say(`job ${job} had ended already`);
     if (outcome === 'surviving') {
       say(

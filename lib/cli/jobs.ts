@@ -4,18 +4,14 @@ import { GPUOwnerError } from '../errors.ts';
 import type { HostAnswer } from '../fleet/index.ts';
 import { label } from '../gpus/index.ts';
 import {
-  describePart,
+  detailsOfNamed,
   extendJob,
+  formatName,
   formatPart,
   type Job,
-  type JobDetails,
-  type JobPart,
   JobStore,
-  jobDetails,
   listJobs,
-  partOf,
-  resolveJob,
-  resolveJobs,
+  resolveNames,
   stateDirectory,
 } from '../jobs/index.ts';
 import {
@@ -179,20 +175,9 @@ async function showEach(
     );
   }
   const store = JobStore.open();
-  const parts = positionals.map((word) => partOf(store, word));
-  const others = resolveJobs(
-    store,
-    positionals.filter((_, i) => parts[i] === null),
-  );
-  const asked = parts.map((part) => part ?? (others.shift() as number));
-  const detailsOf = (job: JobPart | number, queue: readonly QueueEntry[]): JobDetails => {
-    if (typeof job === 'number') return jobDetails(store, job, queue);
-    const id = store.jobOfPart(job);
-    if (id !== null) return jobDetails(store, id, queue);
-    return { ...jobDetails(store, job.id, queue), ...describePart(store, job) };
-  };
+  const all = resolveNames(store, positionals);
   await show(
-    () => whyTheyWait((queue) => asked.map((each) => detailsOf(each, queue))),
+    () => whyTheyWait((queue) => all.map((named) => detailsOfNamed(store, named, queue))),
     values.json === true,
     interval,
     (jobs) => jobs.map(details).join('\n\n'),
@@ -365,12 +350,15 @@ async function extend(words: readonly string[]): Promise<void> {
       : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, ['jobs', 'extend'], [duration]);
   if (here.length > 0) {
     const store = JobStore.open();
-    for (const { word } of here) {
-      const part = partOf(store, word);
-      const id = part === null ? resolveJob(store, word) : store.jobOfPart(part);
+    const all = resolveNames(
+      store,
+      here.map(({ word }) => word),
+    );
+    for (const named of all) {
+      const id = typeof named === 'number' ? named : store.jobOfPart(named);
+      const word = formatName(named);
       if (id === null) throw usage(`part ${word} has not begun: it can be extended once it is in the queue`);
-      const limit = await extendJob(store, id, ms);
-      print(`job ${word} may run ${formatDuration(limit)}`);
+      print(`job ${word} may run ${formatDuration(await extendJob(store, id, ms))}`);
     }
   }
   await others;

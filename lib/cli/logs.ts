@@ -1,13 +1,5 @@
 import type { OutputPiece } from '../fleet/index.ts';
-import {
-  describePart,
-  followOutput,
-  JobStore,
-  jobAt,
-  type OutputPart,
-  partOf,
-  resolveJob,
-} from '../jobs/index.ts';
+import { describeNamed, followOutput, JobStore, type OutputPart, resolveNames } from '../jobs/index.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
@@ -44,9 +36,9 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
   }
   const [, at = '0', enough = Infinity] = /^(-?\d{1,15})(?:,(\d{1,9}))?$/.exec(from ?? '') ?? [];
   const store = JobStore.open();
-  const part = partOf(store, word);
-  const id = part?.id ?? resolveJob(store, word);
-  const state = () => (part === null ? jobAt(store, id) : describePart(store, part));
+  const [named = 0] = resolveNames(store, [word]);
+  const id = typeof named === 'number' ? named : named.id;
+  const state = () => describeNamed(store, named);
   const printed = from === null ? new Plain() : new OverSSH(id, Number(enough));
   for await (const piece of followOutput(id, state, { at: Number(at), lines, follow })) {
     if (printed.print(piece)) break;

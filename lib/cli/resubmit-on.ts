@@ -9,7 +9,7 @@ import {
   type SentJob,
   sentJob,
 } from '../fleet/index.ts';
-import { askedOf, FAILED, isLiving, JobStore, jobAt, LOST, partOf, resolveJob } from '../jobs/index.ts';
+import { askedOf, FAILED, isLiving, JobStore, jobAt, LOST, resolveNames } from '../jobs/index.ts';
 import { optionsOf } from './command.ts';
 import { type Parsed, parse, usage } from './command-line.ts';
 import { addressOf, jobWords } from './job-address.ts';
@@ -62,8 +62,8 @@ export async function resubmitOn(list: string, jobs: readonly string[], env: rea
 /** A job of this machine. @throws ERR_INVALID_ARGUMENT */
 function ownJob(word: string): Asked {
   const store = JobStore.open();
-  const part = partOf(store, word);
-  const id = part?.id ?? resolveJob(store, word);
+  const [named = 0] = resolveNames(store, [word]);
+  const [id, part] = typeof named === 'number' ? [named, null] : [named.id, named];
   const { request, files } = askedOf(store, id);
   if (request.start.join() !== 'submit') throw usage(`job ${id} is a sweep; run it there with exp run`);
   refuseLiving(store, id, request.after);

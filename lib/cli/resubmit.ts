@@ -1,17 +1,4 @@
-import {
-  arrayOf,
-  describePart,
-  FAILED,
-  formatArray,
-  isLiving,
-  JobStore,
-  jobsInState,
-  LOST,
-  partOf,
-  partsToResubmit,
-  resolveJob,
-  resubmitJob,
-} from '../jobs/index.ts';
+import { JobStore, resubmitNamed } from '../jobs/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -47,49 +34,11 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
   }
   if (here.length === 0) return;
   refuseThrowAway();
-  const store = JobStore.open();
-  const ids: number[] = [];
-  /** The parts of arrays that are meant. */
-  const arrays = new Map<number, string>();
-  const parts = new Map<number, number[]>();
-  for (const { word } of here) {
-    const named = partOf(store, word);
-    if (word === LOST || word === FAILED) {
-      for (const id of jobsInState(store, word)) {
-        const array = partsToResubmit(store, id, word);
-        if (array === '') continue;
-        if (array !== null) arrays.set(id, array);
-        ids.push(id);
-      }
-      continue;
-    }
-    const id = named === null ? resolveJob(store, word) : named.id;
-    const part = named ?? store.read(id)?.request.part;
-    if (part === undefined) {
-      ids.push(id);
-      continue;
-    }
-    if (isLiving(describePart(store, part).state)) throw usage(`job ${word} has not ended; cancel it first`);
-    parts.set(part.id, [...(parts.get(part.id) ?? []), part.index]);
-  }
-  for (const [id, some] of parts) {
-    const array = arrayOf(store.read(id)?.request ?? {});
-    arrays.set(
-      id,
-      formatArray(
-        some.sort((a, b) => a - b),
-        array?.atOnce ?? null,
-      ),
-    );
-    ids.push(id);
-  }
-  const renumbered = new Map<number, number>();
-  // In their order: those that others follow come before.
-  for (const id of [...new Set(ids)].sort((a, b) => a - b)) {
-    const again = await resubmitJob(store, id, renumbered, arrays.get(id));
-    if (again.exitCode !== 0) process.exit(again.exitCode);
-    renumbered.set(id, again.id);
-  }
+  const exitCode = await resubmitNamed(
+    JobStore.open(),
+    here.map(({ word }) => word),
+  );
+  if (exitCode !== 0) process.exit(exitCode);
 }
 
 export const COMMAND: Command = {

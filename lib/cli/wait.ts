@@ -1,14 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { GPUOwnerError } from '../errors.ts';
-import {
-  exitCodeOfEnd,
-  type Job,
-  JobStore,
-  partOf,
-  resolveJobs,
-  waitForJobs,
-  waitForPart,
-} from '../jobs/index.ts';
+import { exitCodeOfEnd, formatName, type Job, JobStore, resolveNames, waitForNamed } from '../jobs/index.ts';
 import { parseDuration, timerMs } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
@@ -66,21 +58,15 @@ async function waitHere(
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
   if (here.length === 0) return [];
   const store = JobStore.open();
-  const found = here.map(({ word }) => partOf(store, word));
-  const parts = found.filter((part) => part !== null);
-  const ids = resolveJobs(
+  const all = resolveNames(
     store,
-    here.flatMap(({ word }, i) => (found[i] === null ? [word] : [])),
+    here.map(({ word }) => word),
   );
-  const [partEnds, jobEnds] = await Promise.all([
-    Promise.all(parts.map((part) => waitForPart(store, part, timeout))),
-    waitForJobs(store, ids, timeout),
-  ]);
-  if (partEnds.includes(null) || jobEnds === null) return null;
-  return here.map(({ at, word }, i) => {
-    if (found[i] !== null) return { at, job: partEnds.shift() as Job, address: word };
-    const job = jobEnds.shift() as Job;
-    return { at, job, address: String(job.id) };
+  const ends = await waitForNamed(store, all, timeout);
+  if (ends === null) return null;
+  return here.flatMap(({ at }, i) => {
+    const [job, named] = [ends[i], all[i]];
+    return job === undefined || named === undefined ? [] : [{ at, job, address: formatName(named) }];
   });
 }
 

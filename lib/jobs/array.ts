@@ -3,12 +3,11 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError, ifPossible } from '../errors.ts';
-import { invalidArgument, listWords, now, showValue, sleep } from '../platform/index.ts';
-import { cancelJob, noteCancellation, waitForJobs } from './job-control.ts';
-import type { JobPart, JobRequest } from './job-record.ts';
-import { formatPart, isLiving, type Job, jobAt, parsePart, stateOf } from './job-state.ts';
+import { invalidArgument, listWords, showValue } from '../platform/index.ts';
+import type { JobRequest } from './job-record.ts';
+import { formatPart, isLiving, type Job, jobAt, stateOf } from './job-state.ts';
 import { JobStore } from './job-store.ts';
-import { cancelBeforeStart, startPart } from './submission.ts';
+import { startPart } from './submission.ts';
 import type { SweepProgress } from './sweep-progress.ts';
 
 /** The parts of an array. */
@@ -61,143 +60,9 @@ export function arrayOf({ array }: Pick<JobRequest, 'array'>): JobArray | null {
   return ifPossible(() => (array === undefined ? null : parseArray(array)), null);
 }
 
-/** The part that a word means, such as 17_3; null: the word means a job. @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
-export function partOf(store: JobStore, word: string): JobPart | null {
-  const part = parsePart(word);
-  const request = part === null ? undefined : store.read(part.id)?.request;
-  if (part === null || request === undefined) return null;
-  const array = arrayOf(request);
-  if (array === null) throw invalidArgument(`job ${part.id} is no array, so it has no part ${part.index}`);
-  if (array.ids.includes(part.index)) return part;
-  throw invalidArgument(`job ${part.id} has no part ${part.index}; its parts are ${request.array}`);
-}
-
 /** The word for a job from its first answer on: a name may be that of another job later, and a part that has not begun stays one. */
 export function wordOf(asked: string, id: number | null): string {
   return asked.startsWith(`${id}_`) ? asked : String(id);
-}
-
-/** How a part stands. One that has not begun has the number of its array. @throws ERR_INVALID_ARGUMENT */
-export function describePart(store: JobStore, part: JobPart, lockDirectory?: string): Job {
-  const id = store.jobOfPart(part);
-  if (id !== null) return jobAt(store, id, lockDirectory);
-  const array = jobAt(store, part.id, lockDirectory);
-  const hasEnded = !isLiving(array.state);
-  return {
-    ...array,
-    array: part,
-    parts: null,
-    state: hasEnded ? (array.state === 'lost' ? 'lost' : 'cancelled') : 'waiting',
-    exitCode: null,
-    reason: hasEnded ? 'its array ended before it began' : `its turn in array ${part.id} has not come`,
-    pid: null,
-    started: null,
-    until: null,
-    idle: null,
-    output: null,
-    progress: null,
-  };
-}
-
-/** How often it is looked whether a part has begun, in ms. */
-const POLL_MS = 250;
-
-/** Waits until a part has ended. @param timeout ms; null: without limit @returns null: the time is up */
-export async function waitForPart(
-  store: JobStore,
-  part: JobPart,
-  timeout: number | null,
-): Promise<Job | null> {
-  const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
-  while (store.jobOfPart(part) === null && isLiving(stateOf(store, part.id)?.state)) {
-    if (now() >= end) return null;
-    await sleep(Math.min(POLL_MS, Math.max(1, end - now())));
-  }
-  const id = store.jobOfPart(part);
-  if (id === null) return describePart(store, part);
-  const ended = await waitForJobs(store, [id], timeout === null ? null : Math.max(0, end - now()));
-  return ended?.[0] ?? null;
-}
-
-/** Cancels a job, as {@link cancelJob}, and what lives of its parts. */
-export async function cancelWhole(store: JobStore, id: number, grace: number): ReturnType<typeof cancelJob> {
-  const found = stateOf(store, id);
-  if (found === null || arrayOf(found.job.request) === null) return cancelJob(store, id, grace);
-  if (isLiving(found.state)) {
-    // The array starts no part from now on.
-    noteCancellation(store, id, { at: Date.now(), reason: null });
-    await Promise.all(store.begunParts(id).map((index) => announced(store, { id, index })));
-  }
-  const end = async () =>
-    (await Promise.all(livingParts(store, id).map((part) => cancelJob(store, part, grace)))).includes(
-      'surviving',
-    );
-  const isLeft = await end();
-  const outcome = await cancelJob(store, id, grace);
-  // One may have been about to start.
-  return (await end()) || isLeft ? 'surviving' : outcome;
-}
-
-/** The job of a part that begins just now; null: it has none. */
-async function announced(store: JobStore, part: JobPart): Promise<number | null> {
-  const end = now() + START_MS;
-  for (;;) {
-    const id = store.jobOfPart(part);
-    if (id !== null || now() > end || !store.begunParts(part.id).includes(part.index)) return id;
-    await sleep(START_POLL_MS);
-  }
-}
-
-/** How long a part may take to be announced, in ms. */
-const START_MS = 5_000;
-const START_POLL_MS = 20;
-
-/** Cancels a part, and waits until nothing of it runs. As {@link cancelJob}. */
-export async function cancelPart(
-  store: JobStore,
-  part: JobPart,
-  grace: number,
-): ReturnType<typeof cancelJob> {
-  const array = stateOf(store, part.id);
-  if (array !== null && isLiving(array.state) && store.jobOfPart(part) === null) {
-    if (cancelBeforeStart(store, array.job.request, part.index)) return 'ended';
-  }
-  const id = await announced(store, part);
-  return id === null ? 'not-alive' : cancelJob(store, id, grace);
-}
-
-/** The parts of an array that live. */
-function livingParts(store: JobStore, id: number): number[] {
-  return store
-    .begunParts(id)
-    .map((index) => store.jobOfPart({ id, index }))
-
-    .filter((job) => job !== null)
-    .filter((job) => isLiving(stateOf(store, job)?.state));
-}
-
-/**
- * The parts of an array that a new job is for, as `--array` takes them; null: the job is no array.
- * @param wanted those that failed or have not begun; those that neither completed nor live; none that was submitted again since
- * @returns '' if there are none
- */
-export function partsToResubmit(store: JobStore, id: number, wanted: 'failed' | 'lost'): string | null {
-  const array = arrayOf(store.read(id)?.request ?? {});
-  if (array === null) return null;
-  const later = store.ids().filter((other) => other > id);
-  const again = later.flatMap((other) => {
-    const request = store.read(other)?.request;
-    return request?.resubmits === id ? (arrayOf(request)?.ids ?? []) : [];
-  });
-  const isWanted = (index: number) => {
-    if (again.includes(index)) return false;
-    const part = store.jobOfPart({ id, index });
-    const state = part === null ? undefined : stateOf(store, part)?.state;
-    if (state === 'completed' || isLiving(state)) return false;
-    return wanted === 'lost' || state !== 'cancelled';
-  };
-  const ids = array.ids.filter(isWanted);
-  return ids.length === 0 ? '' : formatArray(ids, array.atOnce);
 }
 
 /** How many parts stand in the wait queue: when one begins, the next has its place already. */

@@ -1,14 +1,6 @@
 export {
   ArrayRun,
-  arrayOf,
-  cancelPart,
-  cancelWhole,
-  describePart,
-  formatArray,
   parseArray,
-  partOf,
-  partsToResubmit,
-  waitForPart,
   wordOf,
 } from './array.ts';
 export {
@@ -21,7 +13,7 @@ export {
 export { extendJob } from './extension.ts';
 export { type IdleLimit, parseIdle } from './idle-limit.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
-export { exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
+export { exitCodeOfEnd } from './job-control.ts';
 export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
 export { type JobHooks, JobProcess } from './job-process.ts';
 export type { JobElsewhere, JobPart } from './job-record.ts';
@@ -32,10 +24,8 @@ export {
   type Job,
   type JobDetails,
   jobAt,
-  jobDetails,
   listJobs,
   resolveJob,
-  resolveJobs,
   stateOf,
 } from './job-state.ts';
 export { JobStore, stateDirectory } from './job-store.ts';
@@ -46,6 +36,16 @@ export {
   claimUntilInputCloses,
 } from './keeper.ts';
 export { MOVED, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
+export {
+  cancelNamed,
+  describeNamed,
+  detailsOfNamed,
+  formatName,
+  type NamedJob,
+  resolveNames,
+  resubmitNamed,
+  waitForNamed,
+} from './named-jobs.ts';
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
 export { belowSubmitter, isJob, readStart, type Start, type WaitLine } from './start.ts';

@@ -12,7 +12,7 @@ import {
   signalJob,
   writeBlock,
 } from './job-record.ts';
-import { EX_KILLED, EX_TERMINATED, isWaiting, type Job, jobAt, stateOf } from './job-state.ts';
+import { EX_KILLED, EX_TERMINATED, isWaiting, type Job, stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 import { notifyOfCancelled } from './notification.ts';
 
@@ -89,24 +89,13 @@ function lockOwners({ path, byte }: StoredJob['request']['lock']): number[] {
   }
 }
 
-/**
- * Waits until all these jobs have ended.
- * @param timeout ms; null: without limit
- * @returns null: the time is up. Otherwise how they ended, in the same order
- */
-export async function waitForJobs(
-  store: JobStore,
-  ids: readonly number[],
-  timeout: number | null,
-): Promise<(Job & { id: number })[] | null> {
-  const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
-  for (const id of ids) {
-    for (let job = store.read(id); job !== null && isAlive(job); job = store.read(id)) {
-      if (now() >= end) return null;
-      await nextLook(job, end);
-    }
+/** Waits until a job has ended. @param end on the clock of `now()` @returns false: the time is up */
+export async function waitForEnd(store: JobStore, id: number, end: number): Promise<boolean> {
+  for (let job = store.read(id); job !== null && isAlive(job); job = store.read(id)) {
+    if (now() >= end) return false;
+    await nextLook(job, end);
   }
-  return ids.map((id) => ({ ...jobAt(store, id), id }));
+  return true;
 }
 
 /** The exit code of a job that has ended. One that has none: as if SIGTERM, or SIGKILL, had ended it. */

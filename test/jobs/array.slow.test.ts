@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { formatArray, parseArray } from '../../lib/jobs/index.ts';
+import { formatArray, parseArray } from '../../lib/jobs/array.ts';
 import { noteCancellation } from '../../lib/jobs/job-control.ts';
 import type { JobRequest } from '../../lib/jobs/job-record.ts';
 import { JobStore } from '../../lib/jobs/job-store.ts';

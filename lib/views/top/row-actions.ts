@@ -2,7 +2,7 @@
 import type { Host } from '../../config/index.ts';
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import { chooseHosts, commandOnHost } from '../../fleet/index.ts';
-import { cancelWhole, isLiving, type Job, JobStore, jobAt } from '../../jobs/index.ts';
+import { cancelNamed, isLiving, type Job, JobStore, jobAt } from '../../jobs/index.ts';
 import { formatSince, outputLines, readProcessStat, sanitize } from '../../platform/index.ts';
 import { followTail, TAIL_BYTES } from '../job-log.ts';
 import { isOwn, type SelectableRow } from './rows.ts';
@@ -68,7 +68,7 @@ export class RowActions {
     this.#say(`cancelling job ${address} ...`);
     try {
       if (host !== null) return this.#say(await cancelElsewhere(host, id));
-      const outcome = await cancelWhole(JobStore.open(), id, GRACE_MS);
+      const outcome = await cancelNamed(JobStore.open(), id, GRACE_MS);
       const texts = {
         ended: `job ${id} is cancelled`,
         'not-alive': `job ${id} had ended already`,
