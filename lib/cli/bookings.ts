@@ -14,7 +14,7 @@ import { discover } from '../status/index.ts';
 import { moreTimes } from './book.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
-import { print } from './output.ts';
+import { print, show } from './output.ts';
 
 const GROUPS = [
   {
@@ -44,14 +44,7 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const found = readBookings(directory).sort((a, b) => a.from - b.from || a.id - b.id);
   const gpus = found.length === 0 ? [] : await discover(checkOptions({}).request, 'machine');
-  if (values.json)
-    return print(
-      JSON.stringify(
-        found.map((each) => bookingJSON(each, gpus)),
-        null,
-        2,
-      ),
-    );
+  if (values.json) return show(found.map((each) => bookingJSON(each, gpus)));
   const ids = [...new Set(found.map(({ id }) => id))];
   const paragraphs = ids.map((id) =>
     paragraph(

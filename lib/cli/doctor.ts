@@ -2,7 +2,7 @@ import { diagnose, type Finding, type Level, makeDoctorChecks, Page } from '../c
 import { listWords, ownProgram } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
-import { hasColour, isTerminal, pageWidth, print, say } from './output.ts';
+import { hasColour, isTerminal, pageWidth, print, say, show } from './output.ts';
 
 const EXIT_PROBLEMS = 1;
 
@@ -40,11 +40,7 @@ async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const findings = await diagnose(ownProgram(), (doing) => {
     if (isTerminal(2)) say(`still ${doing} …`);
   });
-  print(
-    values.json
-      ? JSON.stringify(findings, null, 2)
-      : doctorPage(findings, new Page(pageWidth(), hasColour())),
-  );
+  show(values.json ? findings : doctorPage(findings, new Page(pageWidth(), hasColour())));
   // Not by an exit code to be: processes that hang must not keep this one.
   process.exit(findings.some(({ level }) => level === 'problem') ? EXIT_PROBLEMS : 0);
 }

@@ -14,7 +14,7 @@ import {
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { print } from './output.ts';
+import { show } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 
 const GROUPS = [
@@ -50,12 +50,12 @@ async function find(parsed: Parsed<typeof GROUPS>): Promise<void> {
   }
   const limits = waitLimits(values, false);
   const { chosen, gpus } = await findGPUs(request, limits).finally(() => limits?.end());
-  if (values.json) {
-    const uuids = new Set(chosen.map(({ uuid }) => uuid));
-    print(JSON.stringify(gpus.filter(({ uuid }) => uuids.has(uuid)).map(gpuJSON), null, 2));
-  } else {
-    print(formatVisibleDevices(chosen, visibleDevices, gpus).CUDA_VISIBLE_DEVICES);
-  }
+  const uuids = new Set(chosen.map(({ uuid }) => uuid));
+  show(
+    values.json
+      ? gpus.filter(({ uuid }) => uuids.has(uuid)).map(gpuJSON)
+      : formatVisibleDevices(chosen, visibleDevices, gpus).CUDA_VISIBLE_DEVICES,
+  );
 }
 
 export const COMMAND: Command = {

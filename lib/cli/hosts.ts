@@ -3,8 +3,8 @@ import type { HostAnswer, Records } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { MAX_TIMER_MS, parseDuration, TIMEOUTS } from '../platform/index.ts';
 import { type AnyValues, type InferValues, type OptionTable, usage } from './command-line.ts';
-import { isTerminal, print, say } from './output.ts';
-import { CLEAR } from './refresh.ts';
+import { isTerminal, print, say, show } from './output.ts';
+import { picture } from './refresh.ts';
 
 const DEFAULT_TIMEOUT = '10s';
 
@@ -44,24 +44,24 @@ export function isForHosts(values: ValuesForHosts): boolean {
  * Has a command run on the hosts that the options name, and prints each answer as it arrives, or all as JSON. Ends with 0 if any host
  * answered.
  * @param name the command
- * @param show an answer as text
+ * @param textOf an answer as text
  * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
 export async function askFleet<Kind extends keyof Records>(
   name: string,
   parsed: { values: ValuesForHosts },
   kind: Kind,
-  show: (answer: { host: string; records: Records[Kind][] }) => string,
+  textOf: (answer: { host: string; records: Records[Kind][] }) => string,
 ): Promise<void> {
   const { json } = parsed.values;
   const report = ({ host, records, error }: HostAnswer<Kind>) => {
-    if (error === null) print(show({ host, records }));
+    if (error === null) print(textOf({ host, records }));
     else say(`${host}: ${error.message}`);
   };
   const answers = await askEach(name, parsed, kind, json ? () => {} : report);
   if (json) {
     const entries = answers.map((answer) => [answer.host, jsonOf(kind, answer)]);
-    print(JSON.stringify(Object.fromEntries(entries), null, 2));
+    show(Object.fromEntries(entries));
   }
 }
 
@@ -84,7 +84,7 @@ export async function watchFleet<Kind extends keyof Records>(
   name: string,
   { values }: { values: ValuesForHosts },
   kind: Kind,
-  show: (answer: { host: string; records: Records[Kind][] }) => string,
+  textOf: (answer: { host: string; records: Records[Kind][] }) => string,
   interval: number,
 ): Promise<void> {
   const { chooseHosts, watchHosts } = await import('../fleet/index.ts');
@@ -95,9 +95,9 @@ export async function watchFleet<Kind extends keyof Records>(
   const paint = () => {
     const texts = hosts.map(({ name: host }) => {
       const { records, error = { message: '…' } } = known.get(host) ?? {};
-      return records == null ? `${host}: ${error?.message}\n` : show({ host, records });
+      return records == null ? `${host}: ${error?.message}\n` : textOf({ host, records });
     });
-    print(`${CLEAR}gpu-owner ${name}  ${new Date().toLocaleTimeString()}\n${texts.join('\n')}`);
+    print(picture(name, texts.join('\n')));
   };
   if (isPainted) setInterval(paint, interval);
   const onAnswer = (answer: HostAnswer<Kind>) => {
@@ -106,7 +106,7 @@ export async function watchFleet<Kind extends keyof Records>(
     known.set(host, answer);
     if (isPainted) return;
     if (values.json) print(JSON.stringify({ [host]: jsonOf(kind, answer) }));
-    else if (error === null) print(show({ host, records }));
+    else if (error === null) print(textOf({ host, records }));
     else if (isNew) say(`${host}: ${error.message}`);
   };
   await watchHosts(hosts, kind, words, timeoutOf(values) + interval, onAnswer, new AbortController().signal);

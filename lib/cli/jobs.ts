@@ -6,7 +6,6 @@ import { label } from '../gpus/index.ts';
 import {
   detailsOfNamed,
   extendJob,
-  formatName,
   formatPart,
   type Job,
   JobStore,
@@ -29,8 +28,8 @@ import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
 import { addressOf, byHost, jobWords } from './job-address.ts';
-import { isTerminal, pageWidth, print, say } from './output.ts';
-import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
+import { pageWidth, print, say, show } from './output.ts';
+import { refresh, WATCH, watchInterval } from './refresh.ts';
 
 const GROUPS = [
   {
@@ -71,9 +70,11 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   };
   const none =
     user !== null || values.all ? 'No jobs.' : 'No jobs. `gpu-owner jobs --all` lists old ones, too.';
-  await show(list, values.json === true, interval, (listed) =>
-    listed.length === 0 ? none : table(listed, pageWidth()),
-  );
+  await refresh('jobs', interval, async () => {
+    const listed = await list();
+    if (values.json) return listed;
+    return listed.length === 0 ? none : table(listed, pageWidth());
+  });
 }
 
 /** @param hasOthers whether there is something to list on a machine that can have no jobs */
@@ -109,23 +110,6 @@ async function whyTheyWait<Listed extends Job>(
 export async function moving(): Promise<Job[]> {
   if (!existsSync(join(stateDirectory(), 'gpu-owner/moving'))) return [];
   return (await import('../fleet/index.ts')).movingJobs();
-}
-
-/** Prints jobs once, or again and again. @param interval in ms; null: once */
-async function show<Listed>(
-  list: () => readonly Listed[] | Promise<readonly Listed[]>,
-  isJSON: boolean,
-  interval: number | null,
-  text: (listed: readonly Listed[]) => string,
-): Promise<void> {
-  const isPainted = interval !== null && isTerminal(1) && !isJSON;
-  for (;;) {
-    const listed = await list();
-    const shown = isJSON ? JSON.stringify(listed, null, interval === null ? 2 : 0) : text(listed);
-    print(isPainted ? `${CLEAR}gpu-owner jobs  ${new Date().toLocaleTimeString()}\n${shown}` : shown);
-    if (interval === null) return;
-    await untilNext(interval);
-  }
 }
 
 /** One table with the jobs of all hosts, under their addresses. */
@@ -167,21 +151,14 @@ async function showEach(
       throw usage('show jobs of other machines by themselves, and without --watch');
     const { jobsElsewhere } = await import('../fleet/index.ts');
     const found = await jobsElsewhere(elsewhere, say);
-    return show(
-      () => found,
-      values.json === true,
-      null,
-      (jobs) => jobs.map(details).join('\n\n'),
-    );
+    return show(values.json ? found : found.map(details).join('\n\n'));
   }
   const store = JobStore.open();
   const all = resolveNames(store, positionals);
-  await show(
-    () => whyTheyWait((queue) => all.map((named) => detailsOfNamed(store, named, queue))),
-    values.json === true,
-    interval,
-    (jobs) => jobs.map(details).join('\n\n'),
-  );
+  await refresh('jobs', interval, async () => {
+    const found = await whyTheyWait((queue) => all.map((named) => detailsOfNamed(store, named, queue)));
+    return values.json ? found : found.map(details).join('\n\n');
+  });
 }
 
 /** A line for each thing that is known. */
@@ -354,9 +331,9 @@ async function extend(words: readonly string[]): Promise<void> {
       store,
       here.map(({ word }) => word),
     );
-    for (const named of all) {
+    for (const [i, named] of all.entries()) {
       const id = typeof named === 'number' ? named : store.jobOfPart(named);
-      const word = formatName(named);
+      const word = here[i]?.word;
       if (id === null) throw usage(`part ${word} has not begun: it can be extended once it is in the queue`);
       print(`job ${word} may run ${formatDuration(await extendJob(store, id, ms))}`);
     }

@@ -14,6 +14,11 @@ export function print(text: string, ifLost?: () => void): void {
   write(1, `${text}\n`, 0, ifLost);
 }
 
+/** Prints a text for people, or a value as JSON. */
+export function show(shown: unknown): void {
+  print(typeof shown === 'string' ? shown : JSON.stringify(shown, null, 2));
+}
+
 /** A message of ours, recognisable among a command's output. */
 export function say(text: string): void {
   write(2, `gpu-owner: ${text}\n`);

@@ -5,7 +5,7 @@ import { getQueue, type QueueEntry } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { pageWidth, print } from './output.ts';
+import { pageWidth, show } from './output.ts';
 
 const INDENT = ' '.repeat(5);
 
@@ -31,8 +31,7 @@ async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (isForHosts(parsed.values))
     return askFleet('queue', parsed, 'queue', ({ host, records }) => `${host}:\n${list(records)}\n`);
   const entries = await getQueue();
-  if (parsed.values.json) print(JSON.stringify(entries, null, 2));
-  else print(list(entries));
+  show(parsed.values.json ? entries : list(entries));
 }
 
 /** Whether the options ask for a change of one's own jobs, and not for a list. */

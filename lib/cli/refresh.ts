@@ -1,5 +1,6 @@
 import { MAX_TIMER_MS, parseDuration, sleep } from '../platform/index.ts';
 import type { InferValues, OptionTable } from './command-line.ts';
+import { isTerminal, print } from './output.ts';
 
 export const WATCH = {
   watch: {
@@ -11,7 +12,7 @@ export const WATCH = {
 } satisfies OptionTable;
 
 /** Empties a terminal. */
-export const CLEAR = '\u001b[H\u001b[2J';
+const CLEAR = '\u001b[H\u001b[2J';
 const DEFAULT_MS = 1_000;
 const MIN_MS = 100;
 
@@ -25,6 +26,26 @@ export function watchInterval(values: InferValues<typeof WATCH>): number | null 
   );
 }
 
-export function untilNext(interval: number): Promise<void> {
-  return sleep(interval);
+/** A text on an empty terminal, below the command and the time. */
+export function picture(called: string, text: string): string {
+  return `${CLEAR}gpu-owner ${called}  ${new Date().toLocaleTimeString()}\n${text}`;
+}
+
+/**
+ * Prints something once, or again and again, on a terminal in place of the last.
+ * @param interval in ms; null: once @param make a text for people, or a value to be printed as JSON
+ */
+export async function refresh(
+  called: string,
+  interval: number | null,
+  make: () => unknown | Promise<unknown>,
+): Promise<void> {
+  for (;;) {
+    const made = await make();
+    const isText = typeof made === 'string';
+    const text = isText ? made : JSON.stringify(made, null, interval === null ? 2 : 0);
+    print(isText && interval !== null && isTerminal(1) ? picture(called, text) : text);
+    if (interval === null) return;
+    await sleep(interval);
+  }
 }

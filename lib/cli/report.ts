@@ -12,7 +12,7 @@ import { KINDS, type Report, type Sum } from '../usage/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { alignColumns, print, say } from './output.ts';
+import { alignColumns, say, show } from './output.ts';
 
 /** A report that ends less long ago is one until now, in ms. */
 const PRESENT_MS = 60_000;
@@ -61,8 +61,7 @@ async function report(parsed: Parsed<typeof GROUPS>): Promise<void> {
     throw usage(`--user: there is no user ${sanitize(values.user, 60)} here; give a name or a uid`);
   const { made, skipped, problem } = await makeReport(by, time, user);
   if (problem !== null) say(`shares are unknown: ${problem}`);
-  if (values.json) print(JSON.stringify(made, null, 2));
-  else print(values.csv ? reportCSV(made) : page(made, skipped));
+  show(values.json ? made : values.csv ? reportCSV(made) : page(made, skipped));
 }
 
 const COLUMNS: readonly { title: string; of: (row: Sum) => string }[] = [

@@ -5,7 +5,7 @@ import { CRITERIA, claimOptions, countOption, NAMES, WAIT, waitOption } from './
 import type { Command } from './command.ts';
 import { type OptionGroup, type OptionTable, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
 import { toArguments } from './hosts.ts';
-import { hasColour, pageWidth, print, write } from './output.ts';
+import { hasColour, pageWidth, print, show, write } from './output.ts';
 
 const EXIT_FAILED = 1;
 const DEFAULT_TIMEOUT = '5m';
@@ -71,7 +71,7 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
     },
     onProgress: (line) => write(2, `${line}\n`),
   });
-  print(values.json ? JSON.stringify(report, null, 2) : conclusion(report, page));
+  show(values.json ? report : conclusion(report, page));
   process.exit(report.checks.some(({ result }) => result === 'failed') ? EXIT_FAILED : 0);
 }
 

@@ -6,8 +6,8 @@ import { CRITERIA_GROUP, claimOptions, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';
-import { hasColour, isTerminal, pageWidth, print } from './output.ts';
-import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
+import { hasColour, pageWidth, show } from './output.ts';
+import { refresh, WATCH, watchInterval } from './refresh.ts';
 import { topologyTable } from './topology.ts';
 
 const PLACE_WIDTH = 3;
@@ -48,29 +48,19 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
     if (isForHosts(values) || interval !== null)
       throw usage('--topology is for this machine, and for one look: leave out --hosts and --watch');
     const { topology, gpus } = await observeTopology(request);
-    return print(values.json ? JSON.stringify(topology, null, 2) : topologyTable(topology, gpus));
+    return show(values.json ? topology : topologyTable(topology, gpus));
   }
   if (isForHosts(values)) {
-    const show = ({ host, records }: { host: string; records: JudgedGPU[] }) =>
+    const textOf = ({ host, records }: { host: string; records: JudgedGPU[] }) =>
       `${host}:\n${table(records)}\n`;
     return interval === null
-      ? askFleet('status', parsed, 'gpus', show)
-      : watchFleet('status', parsed, 'gpus', show, interval);
+      ? askFleet('status', parsed, 'gpus', textOf)
+      : watchFleet('status', parsed, 'gpus', textOf, interval);
   }
-  const show = async (prefix: string) => {
+  await refresh('status', interval, async () => {
     const gpus = await discover(request, 'machine');
-    print(
-      prefix +
-        (values.json ? JSON.stringify(gpus.map(gpuJSON), null, interval === null ? 2 : 0) : table(gpus)),
-    );
-  };
-  if (interval === null) return show('');
-  for (;;) {
-    await show(
-      isTerminal(1) && !values.json ? `${CLEAR}gpu-owner status  ${new Date().toLocaleTimeString()}\n` : '',
-    );
-    await untilNext(interval);
-  }
+    return values.json ? gpus.map(gpuJSON) : table(gpus);
+  });
 }
 
 /** A line per GPU or MIG instance that fits 80 columns, and below it why it isn't free. */

@@ -12,8 +12,8 @@ import {
 import { COUNTS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from '../command-line.ts';
-import { alignColumns, isTerminal, pageWidth, print } from '../output.ts';
-import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
+import { alignColumns, pageWidth } from '../output.ts';
+import { refresh, WATCH, watchInterval } from '../refresh.ts';
 import { bestLines, counts, seconds } from './render.ts';
 import { locationOf, QUEUE, sameQueue } from './worker-options.ts';
 
@@ -40,18 +40,11 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const best = values.best === undefined ? 1 : Number(/^\d{1,6}$/.exec(values.best)?.[0] ?? 0);
   if (best < 1) throw usage(`--best: ${showValue(values.best)} is not a number of trials; use 1, 2, …`);
   await withQueue(locationOf(values), async (queue) => {
-    for (;;) {
+    await refresh('exp status', interval, async () => {
       const now = await readStatus(queue, best);
-      if (values.json) {
-        const json = experimentJSON(locationOf(values).directory, queue.url, now);
-        print(JSON.stringify(json, null, interval === null ? 2 : 0));
-      } else {
-        const page = statusPage(now, { width: pageWidth(), now: Date.now(), options: sameQueue(values) });
-        print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
-      }
-      if (interval === null) return;
-      await untilNext(interval);
-    }
+      if (values.json) return experimentJSON(locationOf(values).directory, queue.url, now);
+      return statusPage(now, { width: pageWidth(), now: Date.now(), options: sameQueue(values) });
+    });
   });
 }
 
