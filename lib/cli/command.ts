@@ -51,6 +51,15 @@ export interface CommandEntry {
   load: () => Promise<Command>;
 }
 
+/** An entry that loads a module when it is called for. @param name of the command in that module */
+export function entry<Name extends string = 'COMMAND'>(
+  summary: string,
+  load: () => Promise<Readonly<Record<NoInfer<Name>, Command>>>,
+  name = 'COMMAND' as Name,
+): CommandEntry {
+  return { summary, load: async () => (await load())[name] };
+}
+
 /** Every option that a command parses. */
 export function optionsOf(groups: readonly OptionGroup[]): OptionTable {
   return Object.assign({}, ...groups.map(({ options }) => options), COMMON_OPTIONS);
