@@ -57,11 +57,11 @@ const OTHERS = [
 ]
   .map(([, name]) => name)
   .filter((name) => !['run', 'hold', 'submit'].includes(name))
-  .concat('remote', 'jobs-elsewhere', 'array', 'array-parts')
+  .concat('remote', 'jobs-elsewhere')
   .map((name) => `./lib/cli/${name}.ts`);
 
 // Modules that know sweeps.
-const SWEEPS = ['exp', 'array', 'array-parts'].map((name) => `./lib/cli/${name}.ts`);
+const SWEEPS = ['./lib/cli/exp.ts'];
 
 // The server of `gpu-owner mcp` has a bundle of its own, which is required: `import()` doesn't work in a bundle. `require` is that of
 // bin/ or of dist/.

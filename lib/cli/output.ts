@@ -1,15 +1,11 @@
-import { fstatSync, writeSync } from 'node:fs';
+import { fstatSync } from 'node:fs';
 import { errorCode, ifPossible } from '../errors.ts';
 import { nativeOrNull } from '../native.ts';
-import { errorReason } from '../platform/index.ts';
+import { errorReason, writeNow } from '../platform/index.ts';
 
 /** As in sysexits.h. */
 const EX_IOERR = 74;
 
-/**
- * Writes at once, past Node's streams: they would make a terminal or pipe non-blocking for everybody who shares it, the
- * command that `run` starts included.
- */
 export function print(text: string, ifLost?: () => void): void {
   write(1, `${text}\n`, 0, ifLost);
 }
@@ -34,20 +30,13 @@ export function write(
   ifClosed = 0,
   ifLost?: () => void,
 ): void {
-  const bytes = typeof text === 'string' ? Buffer.from(text) : text;
-  for (let done = 0; done < bytes.length; ) {
-    try {
-      done += writeSync(descriptor, bytes, done);
-    } catch (error) {
-      const code = errorCode(error);
-      if (code === 'EAGAIN') continue; // another process made it non-blocking
-      if (descriptor === 2) return; // no message can be printed, and a command that waits for its GPUs shall run all the same
-      if (code === 'EPIPE' && ifLost === undefined) process.exit(ifClosed); // the reader has seen enough (head)
-      say(`standard output can't be written: ${errorReason(error)}`);
-      ifLost?.();
-      process.exit(EX_IOERR);
-    }
-  }
+  const error = writeNow(descriptor, text);
+  // No message can be printed, and a command that waits for its GPUs shall run all the same.
+  if (error === null || descriptor === 2) return;
+  if (errorCode(error) === 'EPIPE' && ifLost === undefined) process.exit(ifClosed); // the reader has seen enough (head)
+  say(`standard output can't be written: ${errorReason(error)}`);
+  ifLost?.();
+  process.exit(EX_IOERR);
 }
 
 /** Lines of a table whose columns are as wide as their widest cell. @param isNumber whether a column is aligned to the right */

@@ -98,9 +98,11 @@ export {
   ownProgram,
   restoreMessages,
   saveMessages,
+  showsUnicode,
   systemError,
   warn,
   warnOnce,
+  writeNow,
 } from './system.ts';
 export {
   closest,

@@ -1,6 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeSync } from 'node:fs';
 import { getSystemErrorMap } from 'node:util';
-import { asError, errorMessage } from '../errors.ts';
+import { asError, errorCode, errorMessage } from '../errors.ts';
 import { native, packageRoot } from '../native.ts';
 import { readSmallFile } from './files.ts';
 
@@ -66,6 +66,29 @@ export function systemError(errno: number): string {
 export function errorReason(error: unknown): string {
   const { errno: number } = asError(error);
   return number === undefined ? errorMessage(error) : systemError(-number);
+}
+
+/**
+ * Writes at once, past Node's streams: they would make a terminal or pipe non-blocking for everybody who shares it, the command that
+ * `run` starts included. A reader that is slow is waited for.
+ * @returns the error that has kept the rest from being written; null: there was none
+ */
+export function writeNow(descriptor: number, text: string | Uint8Array): unknown {
+  const bytes = typeof text === 'string' ? Buffer.from(text) : text;
+  for (let done = 0; done < bytes.length; ) {
+    try {
+      done += writeSync(descriptor, bytes, done);
+    } catch (error) {
+      if (errorCode(error) !== 'EAGAIN') return error; // another process made it non-blocking
+    }
+  }
+  return null;
+}
+
+/** Whether the terminal shows more than ASCII, by its environment. */
+export function showsUnicode(): boolean {
+  const { LC_ALL, LC_CTYPE, LANG } = process.env;
+  return /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || '');
 }
 
 /** Receives what a person should know but that stops nothing. */

@@ -1,7 +1,5 @@
-import { writeSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
-import { errorCode } from '../../errors.ts';
-import { isInForeground, sanitize, timestamp } from '../../platform/index.ts';
+import { isInForeground, sanitize, showsUnicode, timestamp, writeNow } from '../../platform/index.ts';
 import type { Reporter, RunEnd, RunView } from '../../sweeps/index.ts';
 import { isTerminal } from '../output.ts';
 import { type DisplayStyle, render } from './render.ts';
@@ -31,10 +29,10 @@ export function openScreen(): Screen {
   return live ? liveScreen() : plainScreen();
 }
 
-/** A line per event, with its time. */
+/** A line per event, with its time. The work goes on where nobody reads them any longer: a closed terminal, a full disk. */
 export function plainScreen(): Screen {
   return {
-    line: (text) => writeBestEffort(1, `${timestamp()} ${clean(text)}\n`),
+    line: (text) => writeNow(1, `${timestamp()} ${clean(text)}\n`),
     show: () => {},
     end: () => {},
   };
@@ -71,7 +69,7 @@ function liveScreen(): Screen {
     const rows = lines.reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / width)), 0);
     return `\u001b[${rows}A\r`;
   };
-  const write = (text: string) => writeBestEffort(1, BEGIN_FRAME + text + END_FRAME);
+  const write = (text: string) => writeNow(1, BEGIN_FRAME + text + END_FRAME);
   const paint = () => {
     // In the background it would be painted over what is typed at the prompt.
     if (view === null || !isInForeground()) return;
@@ -100,34 +98,17 @@ function liveScreen(): Screen {
       terminal.off('resize', paint);
       process.off('SIGCONT', paint);
       view = null;
-      if (drawn !== null) writeBestEffort(1, SHOW_CURSOR);
+      if (drawn !== null) writeNow(1, SHOW_CURSOR);
       drawn = null;
     },
   };
 }
 
 function style({ columns, rows }: NodeJS.WriteStream): DisplayStyle {
-  const { NO_COLOR, LC_ALL, LC_CTYPE, LANG } = process.env;
   return {
     columns: columns || 80,
     rows: rows || 24,
-    colour: !NO_COLOR,
-    unicode: /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || ''),
+    colour: !process.env.NO_COLOR,
+    unicode: showsUnicode(),
   };
-}
-
-/**
- * Writes to standard output or error for a program that runs on when its output has no reader any longer: its terminal closed,
- * its pipe broken, the disk behind it full. A reader that is slow is waited for, as ever.
- */
-function writeBestEffort(descriptor: number, text: string): void {
-  const bytes = Buffer.from(text);
-  for (let done = 0; done < bytes.length; ) {
-    try {
-      done += writeSync(descriptor, bytes, done);
-    } catch (error) {
-      if (errorCode(error) === 'EAGAIN') continue; // another process made it non-blocking
-      return;
-    }
-  }
 }

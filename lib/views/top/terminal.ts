@@ -1,5 +1,4 @@
 // The terminal while `top` has it: a screen of its own, keys, and the way back, however this process ends.
-import { writeSync } from 'node:fs';
 import {
   cursorHide,
   cursorShow,
@@ -9,8 +8,7 @@ import {
   eraseScreen,
   exitAlternativeScreen,
 } from 'ansi-escapes';
-import { errorCode } from '../../errors.ts';
-import { isInForeground } from '../../platform/index.ts';
+import { isInForeground, writeNow } from '../../platform/index.ts';
 
 /** A key as Node.js' readline tells it. */
 export interface Key {
@@ -186,15 +184,7 @@ export class Terminal {
 
   /** Writes at once, past Node's streams: what is written last shall arrive before the process ends. @returns false: the terminal is gone */
   #write(text: string): boolean {
-    const bytes = Buffer.from(text);
-    for (let done = 0; done < bytes.length; ) {
-      try {
-        done += writeSync(1, bytes, done);
-      } catch (error) {
-        if (errorCode(error) !== 'EAGAIN') return false;
-      }
-    }
-    return true;
+    return writeNow(1, text) === null;
   }
 
   /** Forgets the picture, where it isn't known what is on the screen. */

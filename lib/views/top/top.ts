@@ -1,5 +1,5 @@
 // `top` on a terminal: what is shown, and what keys do. `top` changes nothing itself: jobs are cancelled by the room of jobs.
-import { onWarning, sanitize } from '../../platform/index.ts';
+import { onWarning, sanitize, showsUnicode } from '../../platform/index.ts';
 import { type LiveView, SORT_KEYS, type SortKey } from '../machine-view.ts';
 import { Pen, type ScreenStyle } from './pen.ts';
 import { drawMachines } from './picture.ts';
@@ -315,18 +315,13 @@ function inFrame(text: readonly string[], style: ScreenStyle, footer: string): s
 
 /** The abilities of the terminal, by the conventions of its environment. */
 function styleOf(size: { columns: number; rows: number }): ScreenStyle {
-  return { ...size, attributes: true, colour: !process.env.NO_COLOR, unicode: isUnicode() };
-}
-
-function isUnicode(): boolean {
-  const { LC_ALL, LC_CTYPE, LANG } = process.env;
-  return /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || '');
+  return { ...size, attributes: true, colour: !process.env.NO_COLOR, unicode: showsUnicode() };
 }
 
 /** Machines as plain lines, without an escape sequence. */
 export function plainPicture(view: LiveView, columns: number, { sort, filter }: TopOptions): string {
   const choice = { sort, filter, host: null, selected: null };
-  const style = { columns, rows: null, attributes: false, colour: false, unicode: isUnicode() };
+  const style = { columns, rows: null, attributes: false, colour: false, unicode: showsUnicode() };
   const { lines } = drawMachines(view.machines, choice, style, Date.now());
   return lines.map((line) => `${line.trimEnd()}\n`).join('');
 }
