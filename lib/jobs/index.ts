@@ -1,5 +1,6 @@
 export {
   ArrayRun,
+  formatArray,
   parseArray,
   wordOf,
 } from './array.ts';
