@@ -91,6 +91,9 @@ const LINE = schema.record({
   peakMemory: schema.or(schema.whole(), null),
 });
 
+/** What tells how long a lease lasted. */
+const SPAN = schema.record({ since: schema.amount(8.64e15), held: count, ended: schema.flag });
+
 /**
  * Reads what was used since a moment. @param since, now in ms since 1970
  * @param gpus how many the machine has; null: unknown @param uid of the user whose leases are read; null: everybody's
@@ -166,12 +169,14 @@ export function meanHours(path: string, uid: number, now = Date.now()): number |
 
 /** The hours of the leases that ended last. */
 function lastEnded(files: Iterable<LedgerFile>, now: number): number[] {
-  const ended: Use[] = [];
+  const ended: { since: number; heldMs: number }[] = [];
   for (const file of files) {
     const from = Math.max(0, file.status.size - TAIL_BYTES);
     for (const { line, end } of linesOf(file, from, TAIL_BYTES)) {
-      const use = readLine(file, line, end, now);
-      if (use !== null && use.state !== 'running' && use.since >= now - RECENT_MS) ended.push(use);
+      const span = readText(SPAN, line, now); // each claim reads these, and the other fields take milliseconds
+      if (span === null || span.since < now - RECENT_MS) continue;
+      const { isRunning, heldMs } = heldBy(file, span, end, now);
+      if (!isRunning) ended.push({ since: span.since, heldMs });
     }
   }
   return ended
@@ -245,23 +250,20 @@ export function* filesOf(
  * @param gpus how many the machine has; null: unknown
  */
 export function readLine(
-  { uid, user, descriptor }: LedgerFile,
+  file: LedgerFile,
   line: string,
   end: number,
   now: number,
   gpus: number | null = null,
 ): Use | null {
-  if (line.length < END_BYTES - 1) return null;
-  const read = schema.readAs(schema.jsonOf(LINE), line.slice(Math.max(0, line.lastIndexOf(BEGINNING))));
-  if (read === null || read.since > now + 60_000 || !areGPUs(read.gpus, gpus ?? MAX_GPUS)) return null;
+  const read = readText(LINE, line, now);
+  if (read === null || !areGPUs(read.gpus, gpus ?? MAX_GPUS)) return null;
   const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
-  // The end of the line has a fixed size, and its first byte is locked for as long as the lease lasts.
-  const isRunning = !ended && end > 0 && native().lockProbe(descriptor, OFD, SHARED, end - END_BYTES, 1) >= 0;
-  const heldMs = Math.min(isRunning ? Math.max(held, now - read.since) : held, Math.max(0, now - read.since));
+  const { isRunning, heldMs } = heldBy(file, read, end, now);
   const isEnergy = energy !== null && energy <= MAX_WATTS * metered * read.gpus.length;
   return {
-    uid,
-    user,
+    uid: file.uid,
+    user: file.user,
     heldMs,
     notedMs: Math.min(held, heldMs),
     waitedMs: waited,
@@ -273,6 +275,26 @@ export function readLine(
     peakMemoryBytes: peakMemory,
     ...rest,
   };
+}
+
+/** The fields of a line; null: it makes no sense. */
+function readText<T extends { since: number }>(check: schema.Check<T>, line: string, now: number): T | null {
+  if (line.length < END_BYTES - 1) return null;
+  const read = schema.readAs(schema.jsonOf(check), line.slice(Math.max(0, line.lastIndexOf(BEGINNING))));
+  return read === null || read.since > now + 60_000 ? null : read;
+}
+
+/** How long a lease was held, and whether it lasts. @param end where its line ends in the file; 0: the file ends before */
+function heldBy(
+  { descriptor }: LedgerFile,
+  { since, held, ended }: schema.Checked<typeof SPAN>,
+  end: number,
+  now: number,
+): { isRunning: boolean; heldMs: number } {
+  // The end of the line has a fixed size, and its first byte is locked for as long as the lease lasts.
+  const isRunning = !ended && end > 0 && native().lockProbe(descriptor, OFD, SHARED, end - END_BYTES, 1) >= 0;
+  const heldMs = Math.min(isRunning ? Math.max(held, now - since) : held, Math.max(0, now - since));
+  return { isRunning, heldMs };
 }
 
 /** Whether these are GPUs of the machine, each once. */
