@@ -1,12 +1,15 @@
 // The entry of the command: runs command.cjs, which lies beside it, or another bundle that has more, or less.
 import { runBundle } from '../bundle.ts';
 
-// Commands that claim must be quick; some must know every command, or belong to sweeps. Others needn't pay for their size.
+// Commands that claim must be quick, and `--version` needs little; some must know every command, or belong to sweeps. Others needn't pay
+// for their size.
 const BUNDLES: Record<string, string> = {
   __proto__: null as never, // an argument may be called 'constructor'
   run: 'claim',
   hold: 'claim',
   submit: 'claim',
+  '--version': 'claim',
+  '--help': 'claim',
   exp: 'experiments',
   help: 'experiments',
 };
