@@ -1,9 +1,9 @@
 // Whether a command can be started at all: asked before anything waits for GPUs, as a shell would find out.
-import { accessSync, closeSync, constants, openSync, readdirSync, readSync, statSync } from 'node:fs';
+import { accessSync, closeSync, constants, openSync, readdirSync, readSync } from 'node:fs';
 import { basename, dirname, extname, resolve } from 'node:path';
 import { simulatedVariables } from '../config/index.ts';
 import { GPUOwnerError, ifPossible } from '../errors.ts';
-import { closest, sanitize, shellWords, showValue, warnOnce } from '../platform/index.ts';
+import { closest, sanitize, shellWords, showValue, statusAt, warnOnce } from '../platform/index.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
 interface CommandProblem {
@@ -220,15 +220,11 @@ function namesIn(directory: string): string[] {
 }
 
 function isFile(path: string): boolean {
-  return stat(path)?.isFile() ?? false;
+  return statusAt(path)?.kind === 'file';
 }
 
 function isDirectory(path: string): boolean {
-  return stat(path)?.isDirectory() ?? false;
-}
-
-function stat(path: string) {
-  return ifPossible(() => statSync(path), null);
+  return statusAt(path)?.kind === 'directory';
 }
 
 function isExecutable(path: string): boolean {

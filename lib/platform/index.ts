@@ -31,6 +31,7 @@ export {
   readMounts,
   readSmallFile,
   removeOlder,
+  statusAt,
   statusBehind,
   statusOf,
 } from './files.ts';
