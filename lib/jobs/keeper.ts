@@ -219,6 +219,7 @@ function become(args: string[], words: number, descriptors: readonly number[], d
     words,
     descriptors,
     dropped,
+    true,
   );
   throw new GPUOwnerError(
     'ERR_INTERNAL',
