@@ -16,7 +16,7 @@ import {
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
 import type { PlaceholderFailure } from '../native.ts';
-import { formatBytes, isNewMessage, now, sleep, type Waiting, warn } from '../platform/index.ts';
+import { formatBytes, isNewMessage, now, sleep, warn } from '../platform/index.ts';
 import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
 import { scopeOf } from './evaluate.ts';
@@ -59,6 +59,8 @@ export interface ContextHolder {
   /** A process that has tried the GPUs before, and ended; null, missing: none has. */
   readonly triedBy?: number | null;
   isOn(gpu: GPU): boolean;
+  /** Blocks until it has the GPUs; missing: it has them. @throws ERR_PLACEHOLDER */
+  awaitReady?(): void;
   end(): void;
 }
 
@@ -111,6 +113,8 @@ export class ActiveClaim<Holder extends ContextHolder> {
           traceStep('environment');
           try {
             active.placeholder = yield* startPlaceholder(active);
+            yield* awaitWriters(claim.marks); // CUDA starts meanwhile
+            active.placeholder?.awaitReady?.();
           } catch (error) {
             if (!(error instanceof GPUOwnerError)) throw error;
             const failed = leaveOutFailed(claim, error);
@@ -123,7 +127,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
           traceStep('placeholder');
           active.#noteSuccess();
           claim.entry.leave(); // now others see it on the GPUs
-          conflict = (yield* active.#findOverwrittenMarks()) ?? (yield* active.#findNewProcesses());
+          conflict = active.#findOverwrittenMarks() ?? (yield* active.#findNewProcesses());
           if (conflict === null) {
             traceStep('claimed');
             if (claim.jobFile !== null && settings.request.isJob) removeOldJobFiles(claim.directory);
@@ -254,13 +258,9 @@ export class ActiveClaim<Holder extends ContextHolder> {
       : formatVisibleDevices(gpus, as, all);
   }
 
-  /**
-   * Whether a mark of ours was replaced: by a program that had looked before and wrote after us. Then it will use the GPU.
-   * Waits for those that write long after they have looked.
-   */
-  *#findOverwrittenMarks(): Waiting<GPUOwnerError | null> {
+  /** Whether a mark of ours was replaced: by a program that had looked before and wrote after us. Then it will use the GPU. */
+  #findOverwrittenMarks(): GPUOwnerError | null {
     const { marks, gpus } = this.claim;
-    yield* awaitWriters(marks);
     const lost = marks.filter((mark) => !isIntact(mark));
     if (lost.length === 0) return null;
     return conflictError(

@@ -46,6 +46,7 @@ export {
   failureIn,
   PLACEHOLDER,
   placeholderError,
+  readLineUntil,
   spawnPlaceholder,
   startTimeout,
   tryCUDA,

@@ -45,6 +45,11 @@ export function spawnPlaceholder(gpus: readonly GPU[], options: readonly string[
   );
 }
 
+/** Blocks until the program has printed its line. @param until on the monotonic clock @returns '' if there is none by then */
+export function readLineUntil(output: number, until: number): string {
+  return native().processReadLine(output, Math.max(LAST_READ_MS, until - now()));
+}
+
 /** Reads why it failed from its line; null: it is ready. @param until how long it had, on the monotonic clock: without a line, it ended before or hangs */
 export function failureIn(line: string, until: number): PlaceholderFailure | null {
   if (/^ready( \d+)?$/.test(line)) return null;
@@ -71,7 +76,7 @@ function startProbe(gpus: readonly GPU[], all: readonly GPU[]): Probe | null {
 
 /** @param until on the monotonic clock @returns why CUDA failed; null: it works */
 function endProbe({ pid, input, output }: Probe, until: number): PlaceholderFailure | null {
-  const line = native().processReadLine(output, Math.max(LAST_READ_MS, until - now()));
+  const line = readLineUntil(output, until);
   const failure = failureIn(line, until);
   closeSync(output);
   closeSync(input); // which ends it

@@ -1,8 +1,13 @@
 import { closeSync, writeSync } from 'node:fs';
-import { failureIn, placeholderError, type Settings, spawnPlaceholder } from '../claims/index.ts';
+import {
+  failureIn,
+  placeholderError,
+  readLineUntil,
+  type Settings,
+  spawnPlaceholder,
+} from '../claims/index.ts';
 import { ifPossible } from '../errors.ts';
 import { type GPU, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
-import { native } from '../native.ts';
 import { now, TIMEOUTS, warnOnce } from '../platform/index.ts';
 import { reap, registerHelper, waitForEnd } from './reaper.ts';
 
@@ -16,6 +21,8 @@ export class PlaceholderProcess {
   readonly input: number;
 
   readonly #gpus: readonly GPU[];
+  /** How long it may take until it has its GPUs, and the pipe that tells; null: it has them. */
+  #starting: { until: number; output: number } | null = null;
   #ended = false;
 
   private constructor(pid: number, input: number, gpus: readonly GPU[]) {
@@ -26,7 +33,7 @@ export class PlaceholderProcess {
   }
 
   /**
-   * Starts one for a command, blocking until it has its GPUs. CUDA_VISIBLE_DEVICES of this process must show them.
+   * Starts one for a command; {@link awaitReady} must follow. CUDA_VISIBLE_DEVICES of this process must show them.
    * @param timeoutMs how long CUDA may take to start
    * @param lookout with 'auto', a program and its arguments that run now and then if the command has not used the GPUs in time, until it
    *   ends with another code than 1 @returns null: none is wanted, or these GPUs admit none @throws ERR_PLACEHOLDER
@@ -44,12 +51,18 @@ export class PlaceholderProcess {
     );
     if (started === null) return null;
     const { placeholder, output } = started;
+    placeholder.#starting = { until: now() + timeoutMs, output };
+    return placeholder;
+  }
+
+  awaitReady(): void {
+    if (this.#starting === null) return;
+    const { until, output } = this.#starting;
+    this.#starting = null;
     try {
-      const until = now() + timeoutMs;
-      check(native().processReadLine(output, timeoutMs), until, gpus);
-      return placeholder;
+      check(readLineUntil(output, until), until, this.#gpus);
     } catch (error) {
-      placeholder.#kill();
+      this.#kill();
       throw error;
     } finally {
       closeSync(output);
@@ -132,6 +145,7 @@ export class PlaceholderProcess {
     if (this.#ended) return;
     this.#ended = true;
     closeSync(this.input);
+    if (this.#starting !== null) closeSync(this.#starting.output);
     void waitForEnd(this.pid, Number.POSITIVE_INFINITY, false);
   }
 }
