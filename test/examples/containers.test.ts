@@ -57,17 +57,6 @@ async function understood(words: string[]): Promise<void> {
 }
 
 describe('the example for Kubernetes', () => {
-  test('has no file that is not used', () => {
-    const files = readdirSync(join(root, 'examples/kubernetes')).filter(
-      (name) => name !== 'kustomization.yaml',
-    );
-    const used = [
-      ...kustomization.resources,
-      ...kustomization.configMapGenerator.flatMap((each: Manifest) => each.files),
-    ];
-    expect(used.sort()).toEqual(files.sort());
-  });
-
   test('runs commands that exist, with enough time to stop', async () => {
     for (const name of ['manager', 'workers']) {
       const { spec } = find('Job', name).spec.template;
@@ -170,23 +159,6 @@ describe('the example for Compose', () => {
     const [, ...health] = compose.services.manager.healthcheck.test;
     expect(health[0]).toBe('gpu-owner');
     await understood(health.slice(1));
-  });
-
-  test('uses the same names where they belong together', () => {
-    for (const [name, service] of Object.entries<Manifest>(compose.services)) {
-      expect(service.secrets, name).toEqual(Object.keys(compose.secrets));
-      for (const other of Object.keys(service.depends_on ?? {})) {
-        expect(compose.services[other].healthcheck, other).toBeDefined();
-      }
-      for (const variable of Object.keys(service.environment ?? {})) {
-        expect(textOf('../docs/administrators.md')).toContain(`\`${variable}\``);
-      }
-    }
-    const { GPU_OWNER_QUEUE: queue } = compose.services.worker.environment;
-    expect(Object.keys(compose.services)).toContain(new URL(queue).hostname);
-    expect(compose.services.redis.ports).toEqual([
-      expect.stringMatching(/^\$\{REDIS_ADDRESS:-127\.0\.0\.1\}:/),
-    ]);
   });
 });
 

@@ -274,42 +274,6 @@ test('the watchdog ends the rest when the keeper is killed after the command’s
   await running.exited;
 });
 
-test('the keeper goes on when the watchdog is killed', async () => {
-  const task = start(job('fork', '--stay'), ['--grace', '150']);
-  const { running, control, directory, event } = task;
-  const child = await pidIn(directory, 'fork-child');
-  const { command } = await processes(task);
-  running.kill('SIGKILL');
-  await running.exited;
-  expect([child, command].map(isAlive)).toEqual([true, true]);
-  control.write('{"terminate":50}\n');
-  expect(await event('ended')).toEqual({ event: 'ended', signal: 15 });
-  await event('released');
-  await until(() => !isAlive(child), 'the end of the child');
-});
-
-test('the keeper ends everything when watchdog and worker are killed', async () => {
-  const task = start(job('popen', '--stay'), ['--grace', '150']);
-  const { running, control, directory, lease } = task;
-  const child = await pidIn(directory, 'popen-child');
-  const { command } = await processes(task);
-  running.kill('SIGKILL');
-  control.destroy();
-  await probe.free(lease);
-  expect([child, command].map(isAlive)).toEqual([false, false]);
-});
-
-test('the watchdog ends everything when keeper and worker are killed', async () => {
-  const task = start(job('popen', '--stay'), ['--grace', '150']);
-  const { control, directory, lease } = task;
-  const child = await pidIn(directory, 'popen-child');
-  const { command, keeper } = await processes(task);
-  control.destroy();
-  sendSignal(keeper, 'SIGKILL');
-  await probe.free(lease);
-  expect([child, command].map(isAlive)).toEqual([false, false]);
-});
-
 test('the command keeps the lease while it lives when keeper, watchdog and worker are killed', async () => {
   const task = start(job('popen', '--stay'));
   const { running, control, directory, lease } = task;
