@@ -144,6 +144,8 @@ if not TYPE_CHECKING:
 
         if name == "gpu_owner":  # safe-gpu's variable, which changes
             return import_module(".stand_ins.safe_gpu", __name__).gpu_owner
+        if name == "jupyter":
+            return import_module(".jupyter", __name__)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value = getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -130,17 +130,6 @@ describe('docs/where-it-runs.md', () => {
     const run = await machine.run([script, '--seed', '1'], { env });
     expect(run).toEqual({ code: 0, signal: null, stdout: 'GPU- --seed 1\n', stderr: '' });
   });
-
-  test('has a kernel for Jupyter that claims', async () => {
-    writeFileSync(
-      join(here, 'ipykernel_launcher.py'),
-      "import os, sys\nprint(os.environ['CUDA_VISIBLE_DEVICES'][:4], *sys.argv[1:])\n",
-    );
-    const { argv } = JSON.parse(fence('where-it-runs.md', 'json'));
-    const words = (argv as string[]).map((word) => word.replace('{connection_file}', 'kernel.json'));
-    const { stdout, stderr } = await machine.run(words, { env: { ...env, PYTHONPATH: here } });
-    expect({ stdout, stderr }).toEqual({ stdout: 'GPU- -f kernel.json\n', stderr: '' });
-  });
 });
 
 describe('docs/jobs.md', () => {

@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { whyUnchanged } from '../support/changes.ts';
-import { finished, root, until, uuidOf } from '../support/machine.ts';
+import { finished, root, until } from '../support/machine.ts';
 import { fence } from '../support/pages.ts';
 import { freePort } from '../support/ports.ts';
 import { processesWith, signalLiving } from '../support/processes.ts';
@@ -155,19 +155,6 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
     expect(stdout).toMatch(/8 passed/);
     expectOneEach(2);
     expect(await isFree()).toBe(true);
-  });
-
-  test('a kernel of Jupyter has a GPU, keeps it over a restart, and frees it', async () => {
-    open(1);
-    const kernel = join(lab.machine.directory, 'home/.local/share/jupyter/kernels/python3-gpu');
-    const { code, stdout, stderr } = await lab.machine.run(
-      lab.words(`python '${fixture('kernels.py')}' ${kernel} ${uuidOf(0)}`),
-      { env: lab.env, cwd: lab.directory },
-      fence('where-it-runs.md', 'json'),
-    );
-    expect(code, stderr).toBe(0);
-    expect(stdout).toBe('True True\nKeyboardInterrupt\n');
-    await until(isFree);
   });
 
   test('a notebook claims in its first cell', async () => {

@@ -6,13 +6,14 @@ import { expect, test } from 'vitest';
 import { finished, root } from '../support/machine.ts';
 
 const directory = join(root, 'python/tests');
-const [claims, jobs, tasks, originals, executors, submitit] = [
+const [claims, jobs, tasks, originals, executors, submitit, jupyter] = [
   'test_gpu_owner',
   'test_jobs',
   'test_tasks',
   'test_originals',
   'test_executor',
   'test_submitit',
+  'test_jupyter',
 ] as const;
 
 /** For what hangs, in ms: a class of tests may start Node.js a hundred times. */
@@ -48,7 +49,7 @@ const [[first, python] = ['', ''], ...others] = pythons();
 // The classes mostly wait.
 test
   .skipIf(python === '')
-  .concurrent.each([executors, submitit, claims, jobs, tasks, originals].flatMap(classesOf))(
+  .concurrent.each([executors, submitit, jupyter, claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   { timeout: TEST_TIMEOUT_MS },
   (name, module) => check(python, module, [name]),
