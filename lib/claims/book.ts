@@ -10,6 +10,7 @@ import {
   formatSince,
   invalidArgument,
   MAX_TIME,
+  machineUid,
   systemError,
   userName,
 } from '../platform/index.ts';
@@ -59,7 +60,7 @@ interface MadeBooking {
  * @throws ERR_NOT_PERMITTED, ERR_INVALID_ARGUMENT, ERR_GPU_UNAVAILABLE where too many are booked already, ERR_LOCK_DIRECTORY
  */
 export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promise<MadeBooking> {
-  const maker = process.geteuid?.() ?? 0;
+  const maker = machineUid();
   const limit = bookingLimit(maker);
   if (limit === null)
     throw new GPUOwnerError(
@@ -224,7 +225,7 @@ export function cancelBooking(directory: LockDirectory | null, id: number): void
   const [first] = found;
   if (directory === null || first === undefined)
     throw invalidArgument(`there is no booking ${id}; \`gpu-owner bookings\` lists them`);
-  const maker = process.geteuid?.() ?? 0;
+  const maker = machineUid();
   const own = found.filter((each) => maker === 0 || each.maker === maker);
   if (own.length === 0) {
     const user = userName(first.maker);

@@ -161,11 +161,7 @@ export function* claim(
     traceStep('unlocked');
     if (outcome.leases !== null) {
       const { gpus, leases, marks, jobFile, all, seenAt, leasedAt } = outcome;
-      if (
-        job === null &&
-        (request.together !== undefined || Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
-      )
-        wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
+      if (job === null && isLimited(request)) wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
       const claimed = { gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
       const cpus = request.bindsCPUs === true ? cpusNear(topologyOf(directory, all), gpus) : null;
       if (request.bindsCPUs === true && cpus === null)
@@ -351,6 +347,14 @@ function demandFor(candidate: Candidate | undefined): ShareDemand | null {
   return sharing === undefined || verdict?.room === undefined ? null : demandOf(sharing, verdict.room.limit);
 }
 
+/** Whether a limit of the user, or of a group, counts GPUs. */
+function isLimited({
+  most = Number.POSITIVE_INFINITY,
+  together,
+}: Pick<ClaimRequest, 'most' | 'together'>): boolean {
+  return together !== undefined || Number.isFinite(most);
+}
+
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeLeases(
   chosen: readonly GPU[],
@@ -362,7 +366,8 @@ function takeLeases(
   const leases: Lease[] = [];
   // Made before a lease, whose number everybody can see: no other process can have made a file of that name.
   const grace = claimant.preemptible === true ? (request.graceMs ?? 0) : null;
-  const jobFile = secret === null ? null : makeJobFile(directory, secret, grace);
+  const jobFile =
+    secret === null ? null : makeJobFile(directory, secret, grace, job === null && isLimited(request));
   const shareOf = ({ uuid }: GPU) => demandFor(candidates.find(({ gpu }) => gpu.uuid === uuid));
   const record = nameGPUs(
     claimant,

@@ -6,6 +6,7 @@ import {
   formatDuration,
   formatMoment,
   groupsOf,
+  machineUid,
   oneOf,
   parseDate,
   parseDuration,
@@ -132,7 +133,7 @@ export function moreTimes(repeats: readonly number[]): string {
 
 /** @throws ERR_INVALID_ARGUMENT */
 function forUser(user: string | undefined): number {
-  const own = process.geteuid?.() ?? 0;
+  const own = machineUid();
   if (user === undefined) return own;
   const uid = findUid(user);
   if (uid === null) throw usage(`--user: there is no user ${sanitize(user, 60)} here`);
@@ -145,7 +146,7 @@ function forGroup(group: string | undefined): { gid: number; name: string } | nu
   if (group === undefined) return null;
   const gid = findGid(group);
   if (gid === null) throw usage(`--group: there is no group ${sanitize(group, 60)} here`);
-  const own = process.geteuid?.() ?? 0;
+  const own = machineUid();
   if (own !== 0 && !groupsOf(own).has(gid))
     throw usage(`--group: ${userName(own)} is no member of ${sanitize(group, 60)}; use a group of yours`);
   return { gid, name: sanitize(group, 60) };

@@ -92,8 +92,12 @@ export function single<T>(
   { yaml, node, at, name, refuse }: Place,
   parse: (value: unknown, name: string) => T,
 ): T {
+  if (!yaml.isScalar(node) || node.value === null) {
+    const isEmpty = node === null || yaml.isScalar(node);
+    throw refuse(node ?? at, `${name}: ${isEmpty ? 'it has no value' : 'it must be a single value'}`);
+  }
   try {
-    return parse(yaml.isScalar(node) ? node.value : undefined, name);
+    return parse(node.value, name);
   } catch (error) {
     if (error instanceof GPUOwnerError) throw refuse(node ?? at, error.message);
     throw error;

@@ -5,6 +5,7 @@ import {
   bootMilliseconds,
   formatDuration,
   isRoot,
+  machineUid,
   sanitize,
   sleep,
   systemError,
@@ -45,7 +46,7 @@ export class Enforcer {
    */
   constructor(isDryRun: boolean, log: (line: string) => void) {
     this.#rules = loadConfiguration().enforce;
-    const isRoot = process.geteuid?.() === 0;
+    const isRoot = machineUid() === 0;
     this.#isAlwaysDry = isDryRun || !isRoot;
     if (!isRoot && !isDryRun && this.hasRules)
       throw new GPUOwnerError(

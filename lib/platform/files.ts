@@ -101,8 +101,38 @@ export function isMissing(path: string): boolean {
 /** Whether a file's owner is root. In a user namespace (rootless containers) the host's root shows as the overflow user. */
 export function isRoot(uid: number): boolean {
   if (uid === 0) return true;
-  const isNamespace = !/^\s*0\s+0\s+4294967295\s*$/.test(readSmallFile('/proc/self/uid_map') ?? '');
-  return isNamespace && uid === Number(readSmallFile('/proc/sys/kernel/overflowuid') || 65534);
+  return isInUserNamespace() && uid === overflowUid();
+}
+
+function overflowUid(): number {
+  return Number(readSmallFile('/proc/sys/kernel/overflowuid') || 65534);
+}
+
+let mappings: readonly (readonly number[])[] | undefined;
+
+/** This process's user namespace: lines of a uid here, the uid on the machine, and how many. */
+function uidMap(): readonly (readonly number[])[] {
+  mappings ??= (readSmallFile('/proc/self/uid_map') ?? '0 0 4294967295')
+    .split('\n')
+    .flatMap((line) => (line.trim() === '' ? [] : [line.trim().split(/\s+/).map(Number)]));
+  return mappings;
+}
+
+/** Whether uids here aren't those of the machine: `unshare -r`, rootless containers. */
+export function isInUserNamespace(): boolean {
+  return uidMap().join() !== '0,0,4294967295';
+}
+
+/**
+ * The uid on the machine, of this process's user or of a file's owner: root of a user namespace isn't the machine's root. The overflow user where
+ * it isn't known.
+ */
+export function machineUid(uid = process.geteuid?.() ?? 0): number {
+  if (!isInUserNamespace()) return uid;
+  const [inside = 0, outside = 0] =
+    uidMap().find(([from = 0, , count = 0]) => uid >= from && uid < from + count) ?? [];
+  // In a namespace of a namespace, the uid outside is that of the first one's root.
+  return uid - inside + outside || overflowUid();
 }
 
 function kindOf(mode: number): FileStatus['kind'] {

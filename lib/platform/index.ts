@@ -19,6 +19,7 @@ export {
   isMissing,
   isRoot,
   type Mount,
+  machineUid,
   mountOf,
   nearest,
   networkFileSystem,
@@ -39,6 +40,7 @@ export { homeDirectory, isOwn, userDirectory } from './home.ts';
 export { hostIn, isLocalHost, openHTTPServer } from './http-server.ts';
 export { idleText, idleTime } from './idle-text.ts';
 export {
+  countLocks,
   describeOwner,
   type LockOwner,
   lockedFiles,

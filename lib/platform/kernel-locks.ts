@@ -79,6 +79,18 @@ export function kernelLocks(): string | null {
   return [...lines].join('\n');
 }
 
+let known: { at: number; texts: readonly string[] } | null = null;
+
+/** How many locks of one byte of a file there are: those of this byte alone. @param maxAgeMs how old the kernel's list may be */
+export function countLocks(inode: number, byte: number, maxAgeMs: number): number {
+  if (known === null || now() - known.at > maxAgeMs || maxAgeMs === 0) {
+    const texts = Array.from({ length: LOCK_READINGS }, () => readSmallFile('/proc/locks') ?? '');
+    known = { at: now(), texts };
+  }
+  const end = `:${inode} ${byte} ${byte}\n`;
+  return Math.max(...known.texts.map((text) => text.split(end).length - 1));
+}
+
 /** The open files of these processes that have locks, as far as this user may look within the time; default: of all. */
 export function lockedFiles(timeoutMs = SEARCH_TIMEOUT_MS, pids?: readonly number[]): OpenFile[] {
   return searchLockedFiles(timeoutMs, pids).files;

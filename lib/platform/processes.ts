@@ -1,6 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { errorCode, ifPossible } from '../errors.ts';
-import { readLink, readSmallFile } from './files.ts';
+import { isInUserNamespace, machineUid, readLink, readSmallFile } from './files.ts';
 import { sanitize } from './text.ts';
 import { now } from './time.ts';
 
@@ -267,7 +267,7 @@ export function isLocalUser(uid: number): boolean {
 
 /** Which of these groups this process is in, each by name or by number. */
 export function groupNames(wanted: readonly string[]): string[] {
-  const own = groupsOf(process.geteuid?.() ?? 0);
+  const own = groupsOf(machineUid());
   return wanted.filter((group) => own.has(findGid(group) ?? -1));
 }
 
@@ -275,7 +275,7 @@ const groupsByUid = new Map<number, ReadonlySet<number>>();
 
 /** The groups of a user, by number. For another user, directory services are asked, once. */
 export function groupsOf(uid: number): ReadonlySet<number> {
-  if (uid === process.geteuid?.())
+  if (uid === process.geteuid?.() && !isInUserNamespace())
     return new Set([process.getegid?.() ?? -1, ...(process.getgroups?.() ?? [])]);
   let groups = groupsByUid.get(uid);
   if (groups === undefined) {

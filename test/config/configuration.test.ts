@@ -150,6 +150,12 @@ describe('limits', () => {
       2,
       "limits.groups.staff.together: 'all' is not a number of GPUs",
     ],
+    [
+      'limits:\n  groups: { staff: { together: [2] } }',
+      2,
+      'limits.groups.staff.together: it must be a single value',
+    ],
+    ['limits:\n  gpus:', 2, 'limits.gpus: it has no value'],
     ['limits:\n  together: 8', 2, "limits: there is no key 'together'"],
     ['limits:\n  users: { alice: { together: 8 } }', 2, "limits.users.alice: there is no key 'together'"],
   ])('are refused with their line: %j', (text, line, why) => {

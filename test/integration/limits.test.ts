@@ -1,10 +1,19 @@
 // Limits of users, in whole processes. The holder of a lease is proved by files, not by records.
-import { type ChildProcess, execFileSync } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { alice, bob, endHolder, RUN, startHolder } from '../support/holders.ts';
-import { finished, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  python,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { nameOf } from '../support/processes.ts';
 import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
@@ -177,6 +186,29 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
       expect(Date.now() - began).toBeLessThan(20_000);
     });
 
+    test('where its leases can’t be counted, as the lock directory is full, its members get none', async () => {
+      configure(2);
+      const locks = join(machine.directory, 'full');
+      mkdirSync(locks);
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k,mode=1777', 'none', locks]);
+      try {
+        const env = { GPU_OWNER_LOCK_DIR: locks };
+        const run = (user: typeof alice) =>
+          machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], { ...user, env });
+        expect((await machine.runCommand([...RUN, '-n', '4', '--', 'true'], { env })).code).toBe(0);
+        execFileSync('sh', ['-c', `head -c 100000 /dev/zero >${locks}/fill 2>/dev/null || true`]);
+        const { code, stderr } = await run(carol);
+        expect(code).toBe(73);
+        expect(stderr).toMatch(
+          /the file job-\d+ can't be made in .* The limits of this machine .* count GPUs by/,
+        );
+        // Others only miss claims inside of jobs.
+        expect((await run(bob)).code).toBe(0);
+      } finally {
+        execFileSync('umount', ['-l', locks]);
+      }
+    });
+
     test('shares count by their part', async () => {
       configure(1);
       const half = await startHolder(machine, ['--memory', '50%'], carol);
@@ -204,6 +236,28 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
       for (const child of [other, held]) child.stdin?.end();
       expect((await served).code).toBe(0);
     });
+  });
+
+  const root = ['unshare', '-r', '--'];
+  const noNamespace =
+    spawnSync('setpriv', [`--reuid=${NOBODY}`, '--clear-groups', ...root, 'true']).status !== 0;
+  test.skipIf(noNamespace)('root of a user namespace is the user outside of it', async () => {
+    machine.configure(`limits: { users: { ${NOBODY}: { gpus: 2 } } }\nbookings: { users: [${OTHER}] }\n`);
+    const inside = (...words: string[]) => machine.run([...root, process.execPath, command, ...words], alice);
+    expect((await inside(...RUN, '-n', '3', '--', 'true')).stderr).toMatch(/may have 2 at a time here/);
+    const urgent = await inside(...RUN, '--urgent', '--', 'true');
+    expect([urgent.code, urgent.stderr]).toEqual([77, expect.stringMatching(/may make no urgent requests/)]);
+    expect((await inside('book', '--for', '1h')).code).toBe(77);
+    const held = await holds(2, alice);
+    const more = await inside(...RUN, '--no-wait', '--', 'true');
+    expect([more.code, more.stderr]).toEqual([75, expect.stringMatching(/you have 2 of the 2 GPUs/)]);
+    held.stdin?.end();
+    expect((await machine.runCommand(['book', '-n', '4', '--from', '+1h', '--for', '1h'])).code).toBe(0);
+    const booked = await inside(...RUN, '--no-wait', '--', 'true');
+    expect([booked.code, booked.stderr]).toEqual([
+      75,
+      expect.stringMatching(/free, but booked for root from/),
+    ]);
   });
 
   test('waiters behind a request go on when its user gets other GPUs, and so has too many for it', async () => {

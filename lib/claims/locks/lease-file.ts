@@ -1,7 +1,15 @@
 import { GPUOwnerError } from '../../errors.ts';
 import type { LeaseInfo } from '../../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../../native.ts';
-import { type LockOwner, ownersOf, readLink, schema, showValue } from '../../platform/index.ts';
+import {
+  countLocks,
+  type LockOwner,
+  ownersOf,
+  readLink,
+  schema,
+  showValue,
+  statusBehind,
+} from '../../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { leaseInfo, MAX_EPOCHS, readRecord } from './record.ts';
 import {
@@ -105,13 +113,32 @@ function byteOfName(name: string): number {
  * @param itself a descriptor of the lock directory @returns whether another open file has a lock that excludes this one
  */
 export function lockName(itself: number, name: string, mode: number): boolean {
-  native().lockTry(itself, OFD, SHARED, byteOfName(name) + (mode === EXCLUSIVE ? 0 : 1), 1);
-  return isByteLocked(itself, name, mode);
+  const own = byteOfName(name) + (mode === EXCLUSIVE ? 0 : 1);
+  native().lockTry(itself, OFD, SHARED, own, 1);
+  return isByteLocked(itself, name, mode, own);
 }
 
-function isByteLocked(itself: number, name: string, mode: number): boolean {
-  return native().lockProbe(itself, OFD, EXCLUSIVE, byteOfName(name), mode === EXCLUSIVE ? 2 : 1) >= 0;
+/** @param own a byte that this open file has locked */
+function isByteLocked(itself: number, name: string, mode: number, own = -1): boolean {
+  const first = byteOfName(name);
+  return isHeldByte(itself, first, own) || (mode === EXCLUSIVE && isHeldByte(itself, first + 1, own));
 }
+
+/**
+ * Whether a lease has locked this byte. Any user can lock the whole directory: a lock of more than a byte is no lease's, but may stand before
+ * that of a lease, which only the kernel's list shows then.
+ */
+function isHeldByte(itself: number, byte: number, own: number): boolean {
+  const startOf = (at: number) => native().lockProbe(itself, OFD, EXCLUSIVE, at, 1);
+  const start = startOf(byte);
+  if (start < 0) return false;
+  if (start === byte && startOf(byte + 1) !== byte) return true;
+  const maxAgeMs = own < 0 ? LIST_MAX_AGE_MS : 0;
+  return countLocks(statusBehind(itself)?.inode ?? 0, byte, maxAgeMs) > Number(byte === own);
+}
+
+/** How long the kernel's list counts for readers, in ms: to read it keeps all from locking. */
+const LIST_MAX_AGE_MS = 100;
 
 /** Whether a lease with this name is held, of the file that has the name or of one that was removed. */
 export function isNameLocked(

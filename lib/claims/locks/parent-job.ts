@@ -89,19 +89,25 @@ export function newJobSecret(): JobSecret | null {
 
 /**
  * Makes the file that proves a job, as long as its descriptor is open.
- * @param graceMs of a preemptible lease; null: it isn't one
- * @returns null: there can be none, and claims inside will be made on the machine
+ * @param graceMs of a preemptible lease; null: it isn't one @param isNeeded whether limits are counted by it
+ * @returns null: there can be none, and claims inside will be made on the machine @throws ERR_LOCK_DIRECTORY where it is needed
  */
 export function makeJobFile(
   directory: LockDirectory,
   { secret, epoch }: JobSecret,
   graceMs: number | null,
+  isNeeded: boolean,
 ): Mark | null {
   const name = jobName(epoch);
   const grace =
     graceMs === null ? 0 : MAX_CONTENT_BYTES + Math.ceil(Math.min(graceMs, MAX_GRACE_MS) / GRACE_UNIT_MS);
   const made = directory.createLocked(name, Buffer.from(`${secret} ${epoch}\n`.padEnd(grace)));
   if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(epoch), ...made };
+  if (isNeeded)
+    throw new GPUOwnerError(
+      'ERR_LOCK_DIRECTORY',
+      `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. The limits of this machine (limits in the configuration) count GPUs by such files, so none can be claimed. Make room there.`,
+    );
   warnOnce(
     `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. Claims inside this job can't verify it, ` +
       'so they choose among all GPUs of the machine.',

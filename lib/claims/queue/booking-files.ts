@@ -6,7 +6,9 @@ import {
   formatSince,
   groupsOf,
   isNamedIn,
+  isRoot,
   MAX_TIME,
+  machineUid,
   now,
   readBlock,
   schema,
@@ -69,15 +71,16 @@ export function readBookingFiles(
     const names = directory.namesIn(path).filter((name) => NAME.test(name));
     for (const name of names) {
       for (const { descriptor, status } of directory.filesOfOwners(name, [path])) {
-        if (!isMaker(status.uid)) continue;
+        const maker = isRoot(machineUid(status.uid)) ? 0 : machineUid(status.uid);
+        if (!isMaker(maker)) continue;
         const stored = schema.readAs(BOOKING_FILE, readBlock(descriptor, MAX_BYTES).toString());
         // Another name of a file (a hard link) is no second booking.
         if (stored === null || bookingName(stored.id) !== name || stored.uuids.length === 0) continue;
         // Only root books for others.
-        const uid = status.uid === 0 ? (stored.uid ?? 0) : status.uid;
+        const uid = maker === 0 ? (stored.uid ?? 0) : maker;
         const madeAt = status.changedAt;
         const { repeats, ...first } = stored;
-        const booking = { ...first, uid, maker: status.uid, madeAt, user: userName(uid), path };
+        const booking = { ...first, uid, maker, madeAt, user: userName(uid), path };
         for (const from of [first.from, ...repeats])
           found.push({ ...booking, from, until: from + first.until - first.from });
       }
@@ -150,7 +153,7 @@ export function applyBookings<Candidate extends Judged>(
   const at = Date.now();
   const bookings = readBookings(directory, at);
   if (bookings.length === 0) return candidates;
-  const request = bookedRequest(process.geteuid?.() ?? 0, own, limitMs ?? null);
+  const request = bookedRequest(machineUid(), own, limitMs ?? null);
   return candidates.map((candidate) => {
     const { gpu, verdict } = candidate;
     const booking = bookingOf(gpu, (uuid) => bookingInTheWay(uuid, request, bookings, at));

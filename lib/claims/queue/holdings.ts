@@ -1,7 +1,7 @@
 // The users who hold GPUs of the machine, and how many. Any user can write records, so the owner of a lease follows from the kernel's locks, and from the
 // owner of the file that only the lease's holder can have made.
 import { native, OFD, SHARED } from '../../native.ts';
-import { groupsOf, sanitize } from '../../platform/index.ts';
+import { groupsOf, isRoot, machineUid, sanitize } from '../../platform/index.ts';
 import {
   FIRST_EPOCH,
   FIRST_UNIT,
@@ -53,7 +53,7 @@ export function readHoldings(
         if (!owners.has(epoch)) owners.set(epoch, readJobFile(directory, epoch));
         const job = owners.get(epoch) ?? null;
         // Shares don't give way.
-        if (job !== null && (gpu !== uuid || isCounted(job, epoch))) users.add(job.uid);
+        if (job !== null && (gpu !== uuid || isCounted(job, epoch))) users.add(machineUid(job.uid));
       }
       for (const uid of users) {
         const { gpus, uuids } = holdings.get(uid) ?? { gpus: 0, uuids: [] };
@@ -116,9 +116,9 @@ function rounded(gpus: number): number {
   return Math.round(gpus * 100) / 100;
 }
 
-/** Whether the GPUs of a user count for a group. Root isn't limited. */
+/** Whether the GPUs of a user count for a group. Root isn't limited. In a user namespace, users that it doesn't know are in each group. */
 function isMember(uid: number, gid: number): boolean {
-  return uid !== 0 && groupsOf(uid).has(gid);
+  return uid !== 0 && (isRoot(uid) || groupsOf(uid).has(gid));
 }
 
 /** "at its user's limit (bob holds 2 of 2)" @param user the request's */

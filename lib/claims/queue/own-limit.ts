@@ -2,7 +2,7 @@
 import { type Configuration, loadConfiguration } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { type GPU, isInstance, type Sharing, type Verdict } from '../../gpus/index.ts';
-import { findGid, formatDuration, groupNames, userName } from '../../platform/index.ts';
+import { findGid, formatDuration, groupNames, machineUid, userName } from '../../platform/index.ts';
 import type { LockDirectory } from '../locks/index.ts';
 import { type JoiningRequest, limitOf, type TogetherLimit, type UserLimit } from '../rules/index.ts';
 import { reachedLimit, readHoldings } from './holdings.ts';
@@ -25,7 +25,7 @@ type Limited = Pick<Configuration, 'limits' | 'ownLimits'>;
 /** @throws ERR_CONFIGURATION */
 function ownLimit({ limits, ownLimits }: Limited = loadConfiguration()): OwnLimit {
   if (limits === undefined && ownLimits === undefined) return NO_LIMIT;
-  const uid = process.geteuid?.() ?? 0;
+  const uid = machineUid();
   const groups = uid === 0 || !limits?.groups.size ? [] : groupNames([...limits.groups.keys()]);
   const together = groups.flatMap((group) => {
     const [gid, most] = [findGid(group), limits?.groups.get(group)?.together];
@@ -52,7 +52,7 @@ export function allowedTime(ms: number | null, option = '--for'): number | null 
 }
 
 function ownName(): string {
-  return userName(process.geteuid?.() ?? 0);
+  return userName(machineUid());
 }
 
 /** How much of a GPU each is: 1, or an instance's part of its GPU's memory. */
@@ -89,7 +89,7 @@ export function applyLimit<Candidate extends Judged>(
   if (!Number.isFinite(most ?? Number.POSITIVE_INFINITY) && together.length === 0) return candidates;
   const size = sizeOf(candidates, count);
   const user = ownName();
-  const request = { uid: process.geteuid?.() ?? 0, size, most, together };
+  const request = { uid: machineUid(), size, most, together };
   const ever = reachedLimit(request, () => new Map());
   if (ever !== null) {
     const [may, key] =

@@ -1,6 +1,6 @@
 // The order of one user's own requests in the wait queue.
 
-import { now } from '../../platform/index.ts';
+import { machineUid, now } from '../../platform/index.ts';
 import type { LockDirectory } from '../locks/index.ts';
 import {
   bookingInTheWay,
@@ -127,7 +127,7 @@ export function whyNotLonger(
 ): string | null {
   const at = Date.now();
   const uid = process.geteuid?.() ?? 0;
-  const request = bookedRequest(uid, own, end - at);
+  const request = bookedRequest(machineUid(), own, end - at);
   const bookings = readBookings(directory, at);
   for (const { index, uuid, parent } of gpus) {
     for (const each of parent == null ? [uuid] : [uuid, parent]) {

@@ -1,7 +1,7 @@
 // The class of a request: urgent ones are for those whom the machine's configuration names.
 import { type Configuration, loadConfiguration, type UrgentUsers } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
-import { isNamedIn, listWords, userName } from '../../platform/index.ts';
+import { isNamedIn, listWords, machineUid, userName } from '../../platform/index.ts';
 import type { RequestClass } from '../rules/index.ts';
 
 /** @param name what the user calls the option @throws ERR_NOT_PERMITTED, ERR_CONFIGURATION */
@@ -11,7 +11,7 @@ export function requestClass(
   { urgent }: Pick<Configuration, 'urgent'> = loadConfiguration(),
 ): RequestClass {
   if (!isUrgent) return 'normal';
-  const uid = process.geteuid?.() ?? 0;
+  const uid = machineUid();
   if (uid === 0 || (urgent !== undefined && isNamedIn(uid, urgent))) return 'urgent';
   throw new GPUOwnerError(
     'ERR_NOT_PERMITTED',
