@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, type TestContext, test } from 'vitest';
 import {
   canMount,
-  command,
   finished,
   NOBODY,
   output,
@@ -162,32 +161,6 @@ test.concurrent('a sweep goes on after all of it was stopped for some seconds, a
   expect(starts(experiment)).toBe(30);
 });
 
-test.concurrent('a table that an editor saves again and again has every row once at the end', async (context) => {
-  const experiment = newExperiment(context, 2);
-  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(40) } });
-  const table = join(experiment.project, 'results_exp1_vary_width/final_results.csv');
-  const editor = finished(experiment.machine.start([python, fixture('editor.py'), table, '20']));
-  const { code, stderr } = await experiment.run(['run', '--gpus', '2']);
-  expect({ code, stderr }).toMatchObject({ code: 0 });
-  expect((await editor).stdout).toMatch(/saved 20 times/);
-  // The editor may have been the last to save.
-  expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
-  await expectWhole(experiment, 40);
-});
-
-test.concurrent('of two managers one writes the tables, both work, and each ends when all is done', async (context) => {
-  const experiment = newExperiment(context, 4);
-  experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(40) } });
-  const ends = [0, 1].map(() => finished(experiment.start(['run', '--gpus', '2'])));
-  const [one, other] = await Promise.all(ends);
-  expect(one).toMatchObject({ code: 0 });
-  expect(other).toMatchObject({ code: 0 });
-  await expectWhole(experiment, 40);
-  expect(starts(experiment)).toBe(40);
-  const gpus = new Set(experiment.testimony().flatMap((line) => line.gpus));
-  expect(gpus.size).toBe(4);
-});
-
 const user = whyNotNobody() === null ? { uid: NOBODY } : {};
 
 test.concurrent(`a waiter${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, async (context) => {
@@ -204,21 +177,6 @@ test.concurrent(`a waiter${'uid' in user ? ', another user,' : ''} gets a GPU be
   expect(starts(experiment) - before).toBeLessThan(10);
   expect(await end).toMatchObject({ code: 0 });
   await expectWhole(experiment, 30);
-});
-
-test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on the other', async (context) => {
-  const experiment = newExperiment(context, 2);
-  experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(20) } });
-  const holder = experiment.machine.start(
-    [process.execPath, command, 'run', '--', python, '-S', fixture('chaotic_task.py'), 'claimant', '4'],
-    { env: experiment.env },
-  );
-  const holding = finished(holder);
-  await until(() => experiment.testimony().length > 0);
-  expect(await experiment.run(['run', '--gpus', '2'])).toMatchObject({ code: 0 });
-  expect(await holding).toMatchObject({ code: 0 });
-  expect(violationsIn(experiment.testimony())).toEqual([]);
-  expect(await experiment.rows()).toHaveLength(20);
 });
 
 test.concurrent('somebody who deletes .gpu-owner while tasks run ends them, and loses nothing that a table has', async (context) => {

@@ -57,22 +57,6 @@ exp1_width:
   expect(experiment.starts()).toHaveLength(4);
 });
 
-test.concurrent('exp run goes on where it was after SIGKILL, and every task has one row', async (context) => {
-  const experiment = newExperiment(context);
-  const words = ['run', '--gpus', '2', ...grid(8), ...experiment.train('--seconds', '0.3', 'x=1')];
-  const child = experiment.start(words);
-  await experiment.untilStarted(4);
-  child.kill('SIGKILL');
-  await finished(child, 'exit');
-  const { code } = await experiment.run(words);
-  expect(code).toBe(0);
-  const names = experiment.rows('results_grid').map((row) => row.split(',')[0]);
-  expect(new Set(names).size).toBe(8);
-  expect(names).toHaveLength(8);
-  // Only the tasks that were running were started once more.
-  expect(experiment.starts().length).toBeLessThanOrEqual(10);
-});
-
 test.concurrent.for([
   ['SIGINT', 130],
   ['SIGTERM', 143],
