@@ -3,7 +3,7 @@ import type { JobAddress } from '../fleet/index.ts';
 import { type JobElsewhere, type JobHooks, type JobOptions, parseMove } from '../jobs/index.ts';
 import { formatMoment, parseDate, parseMoment } from '../platform/index.ts';
 import { type InferValues, type OptionTable, usage } from './command-line.ts';
-import { addressOf } from './job-address.ts';
+import { addressOf, jobWords, withoutBrackets } from './job-address.ts';
 import { print, say } from './output.ts';
 
 export const ABOUT = {
@@ -15,13 +15,13 @@ export const JOB = {
   after: {
     value: 'JOB|TIME',
     isRepeatable: true,
-    help: "start when that job (a number, a name, or HOST:JOB) has ended, however it did, or not before TIME (22:00, 'friday 9:00', +2h)",
+    help: "start when that job (a number, a name, HOST:JOB, or a part) has ended, however it did, or not before TIME (22:00, 'friday 9:00', +2h)",
     candidates: 'job',
   },
   'after-ok': {
     value: 'JOB',
     isRepeatable: true,
-    help: 'start when that job has ended with exit code 0, otherwise never',
+    help: 'start when that job has ended with exit code 0, otherwise never; JOB_%a: each part after the same part of that array',
     candidates: 'job',
   },
   output: {
@@ -41,11 +41,11 @@ export const JOB = {
 /** @throws ERR_INVALID_ARGUMENT. Ends this process if a host of another job doesn't answer */
 export async function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>): Promise<JobOptions> {
   const { name, note, output, notify = false } = values;
-  const lists = (values.after ?? []).flatMap((list) => list.split(',')).map((word) => word.trim());
+  const lists = wordsOf(values.after);
   const after = splitWords(lists.filter((word) => !isTime(word)));
   const now = Date.now();
   const times = lists.filter(isTime).map((word) => notBefore(word, now));
-  const afterOk = splitWords(values['after-ok']);
+  const afterOk = splitWords(wordsOf(values['after-ok']));
   const elsewhere = [
     ...after.elsewhere.map((address) => ({ ...address, isOk: false })),
     ...afterOk.elsewhere.map((address) => ({ ...address, isOk: true })),
@@ -71,10 +71,17 @@ function notBefore(word: string, now: number): number {
   throw usage(`--after: ${formatMoment(time)} is over; use a time to come`);
 }
 
-function splitWords(lists: readonly string[] = []): { here: string[]; elsewhere: JobAddress[] } {
+function wordsOf(lists: readonly string[] = []): string[] {
+  const words = lists.flatMap((list) => withoutBrackets(list).split(','));
+  return words
+    .map((word) => word.trim())
+    .flatMap((word) => (/_\d+-\d+$/.test(word) ? jobWords([word]) : [word]));
+}
+
+function splitWords(words: readonly string[]): { here: string[]; elsewhere: JobAddress[] } {
   const here: string[] = [];
   const elsewhere: JobAddress[] = [];
-  for (const word of lists.flatMap((list) => list.split(',')).map((each) => each.trim())) {
+  for (const word of words) {
     const address = addressOf(word);
     if (address === null) here.push(word);
     else elsewhere.push(address);

@@ -3,62 +3,14 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError, ifPossible } from '../errors.ts';
-import { invalidArgument, listWords, showValue } from '../platform/index.ts';
+import { invalidArgument, listWords } from '../platform/index.ts';
+import { arrayOf, isAhead, type JobArray } from './job-parts.ts';
 import type { JobRequest } from './job-record.ts';
+import { obstacleOf } from './job-request.ts';
 import { formatPart, isLiving, type Job, jobAt, stateOf } from './job-state.ts';
 import { JobStore } from './job-store.ts';
-import { startPart } from './submission.ts';
+import { cancelBeforeStart, startPart } from './submission.ts';
 import type { SweepProgress } from './sweep-progress.ts';
-
-/** The parts of an array. */
-interface JobArray {
-  /** In ascending order. */
-  ids: readonly number[];
-  /** How many may run at the same time; null: as many as get GPUs. */
-  atOnce: number | null;
-}
-
-const MAX_PARTS = 1_000;
-const EXAMPLE = 'use 0-99, 0-99:2, 1,3,7, and %4 after it for four at a time';
-
-/** Reads `0-99`, `0-99:2`, `1,3,7-9`, with `%4` after it. @throws ERR_INVALID_ARGUMENT */
-export function parseArray(text: string): JobArray {
-  const refuse = (why: string) => invalidArgument(`--array: ${showValue(text)} ${why}; ${EXAMPLE}`);
-  const [, list = '', limit] = /^([^%]*)(?:%(\d{1,9}))?$/.exec(text) ?? [];
-  if (limit !== undefined && Number(limit) === 0) throw refuse('would run none at a time');
-  const ids = new Set<number>();
-  for (const range of list.split(',')) {
-    const [, first, last = first, step = '1'] =
-      /^\s*(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?\s*$/.exec(range) ?? [];
-    if (first === undefined) throw refuse('is not a list of numbers and ranges');
-    if (Number(last) < Number(first)) throw refuse(`has ${first}-${last}, which ends before it begins`);
-    if (Number(step) === 0) throw refuse('has the step 0');
-    for (let id = Number(first); id <= Number(last); id += Number(step)) {
-      if (ids.add(id).size > MAX_PARTS)
-        throw invalidArgument(
-          `--array: ${showValue(text)} has more than ${MAX_PARTS.toLocaleString('en')} parts; \`gpu-owner exp run --grid\` runs more`,
-        );
-    }
-  }
-  return { ids: [...ids].sort((a, b) => a - b), atOnce: limit === undefined ? null : Number(limit) };
-}
-
-/** Some parts of an array, as `--array` takes them: `1,3,7-9%4`. */
-export function formatArray(ids: readonly number[], atOnce: number | null): string {
-  const ranges: [number, number][] = [];
-  for (const id of ids) {
-    const last = ranges.at(-1);
-    if (last !== undefined && last[1] === id - 1) last[1] = id;
-    else ranges.push([id, id]);
-  }
-  const text = ranges.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(',');
-  return atOnce === null ? text : `${text}%${atOnce}`;
-}
-
-/** The parts of a job. null: it is no array, or its file has been changed. */
-export function arrayOf({ array }: Pick<JobRequest, 'array'>): JobArray | null {
-  return ifPossible(() => (array === undefined ? null : parseArray(array)), null);
-}
 
 /** The word for a job from its first answer on: a name may be that of another job later, and a part that has not begun stays one. */
 export function wordOf(asked: string, id: number | null): string {
@@ -86,6 +38,8 @@ export class ArrayRun {
   readonly #watchers = new Map<number, FSWatcher | null>();
   readonly #isLikeSlurm: boolean;
   readonly #tell: (line: string) => void;
+  /** Whether a part could not start after its part of another array. */
+  #isUnmet = false;
   #wake = () => {};
 
   /** @param isLikeSlurm whether parts get the variables of Slurm, too @throws ERR_INVALID_ARGUMENT if the job can't be read */
@@ -113,7 +67,8 @@ export class ArrayRun {
       const pauseMs = this.#startNext() ? LOOK_MS : FULL_DISK_MS;
       progress.note(this.#ended.size, ids.length);
       if (this.#ended.size === ids.length) break;
-      const isUnwatched = [...this.#watchers.values()].includes(null);
+      const follows = this.#request.after.some((each) => each.samePart && isAhead(this.#store, each));
+      const isUnwatched = follows || [...this.#watchers.values()].includes(null);
       await this.#change(isUnwatched ? UNWATCHED_LOOK_MS : pauseMs);
     }
     return this.#summarise();
@@ -127,8 +82,15 @@ export class ArrayRun {
     for (const index of ids) {
       if (waiting >= MAX_WAITING || living >= (atOnce ?? Number.POSITIVE_INFINITY)) break;
       if (this.#ended.has(index) || this.#watchers.has(index)) continue;
+      const before = this.#request.after
+        .filter(({ samePart }) => samePart)
+        .map(({ id, isOk }) => ({ id, isOk, part: index }))
+        .filter(({ id }) => arrayOf(this.#store.read(id)?.request ?? {})?.ids.includes(index));
+      const why = obstacleOf(this.#store, before);
+      if (why === null && before.some((each) => isAhead(this.#store, each))) continue;
       try {
-        startPart(this.#store, this.#request, index, this.#variables(index));
+        if (why === null) startPart(this.#store, this.#request, index, this.#variables(index));
+        else if (cancelBeforeStart(this.#store, this.#request, index, why)) this.#isUnmet = true;
       } catch (error) {
         if (!(error instanceof GPUOwnerError) || error.code !== 'ERR_JOBS') throw error;
         this.#tell(`part ${index} waits: ${error.message}`);
@@ -211,7 +173,7 @@ export class ArrayRun {
     this.#tell(
       `${ids.length} parts: ${inState('completed').length} completed, ${failed.length} failed, ${inState('cancelled').length} cancelled`,
     );
-    if (failed.length === 0) return true;
+    if (failed.length === 0) return !this.#isUnmet;
     const named = failed.slice(0, MAX_NAMED).map((index) => formatPart({ id: this.#request.id, index }));
     const more = failed.length - named.length;
     this.#tell(

@@ -1,7 +1,5 @@
 export {
   ArrayRun,
-  formatArray,
-  parseArray,
   wordOf,
 } from './array.ts';
 export {
@@ -16,6 +14,7 @@ export { type IdleLimit, parseIdle } from './idle-limit.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
 export { exitCodeOfEnd } from './job-control.ts';
 export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
+export { formatArray, type NamedJob, parseArray, resolveNames } from './job-parts.ts';
 export { type JobHooks, JobProcess } from './job-process.ts';
 export type { JobElsewhere, JobPart } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
@@ -42,8 +41,6 @@ export {
   describeNamed,
   detailsOfNamed,
   formatName,
-  type NamedJob,
-  resolveNames,
   resubmitNamed,
   waitForNamed,
 } from './named-jobs.ts';

@@ -9,6 +9,7 @@ import { native, nativeFile } from '../native.ts';
 import { now, sanitize, setVariables, sleep, systemError, warn } from '../platform/index.ts';
 import type { IdleLimit } from './idle-limit.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
+import { isAhead, jobBefore } from './job-parts.ts';
 import {
   isAlive,
   type JobElsewhere,
@@ -17,7 +18,7 @@ import {
   readLimit,
   writeBlock,
 } from './job-record.ts';
-import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
+import { describeDependencies, describeJob, obstacleOf, openOutput, takeSlot } from './job-request.ts';
 import { EX_TERMINATED } from './job-state.ts';
 import { JobStore, jobLimits, type MadeJob, OUTPUT } from './job-store.ts';
 import {
@@ -136,7 +137,8 @@ export class JobProcess implements BackgroundJob {
     if (this.isRestarted) return;
     await this.#followed();
     const isElsewhere = (this.request.elsewhere ?? []).length > 0;
-    const why = this.#obstacle ?? (isElsewhere ? await this.#hooks.followElsewhere(this) : null);
+    const why =
+      obstacleOf(this.store, this.#before) ?? (isElsewhere ? await this.#hooks.followElsewhere(this) : null);
     if (why === null) return;
     this.#fail(EX_TERMINATED, why);
     throw new CommandEnd(new GPUOwnerError('ERR_ABORTED', `cancelled: ${why}`), EX_TERMINATED);
@@ -198,23 +200,15 @@ export class JobProcess implements BackgroundJob {
 
   /** Resolves when the jobs that it is to follow have ended, also where the file of locks that are waited for was removed. */
   async #followed(): Promise<void> {
-    const isAhead = ({ id }: { id: number }) => {
-      const job = this.store.read(id);
-      return job !== null && isAlive(job);
-    };
-    while (this.request.after.some(isAhead)) await sleep(FOLLOW_MS);
+    while (this.#before.some((each) => isAhead(this.store, each))) await sleep(FOLLOW_MS);
     // The clock may have been set since the native program began to wait.
     for (let remainingMs = this.#untilStart; remainingMs > 0; remainingMs = this.#untilStart)
       await sleep(Math.min(remainingMs, MAX_CLOCK_MS));
   }
 
-  /** Why it can't start, if a job that it was to follow didn't end well. */
-  get #obstacle(): string | null {
-    for (const { id, isOk } of this.request.after) {
-      const why = isOk ? whyNeverOk(this.store, id) : null;
-      if (why !== null) return `it was to follow job ${id}, which ${why}`;
-    }
-    return null;
+  /** The jobs that it follows; parts of an array follow parts by themselves. */
+  get #before(): JobRequest['after'] {
+    return this.request.after.filter(({ samePart }) => !samePart);
   }
 
   /**
@@ -291,8 +285,9 @@ export class JobProcess implements BackgroundJob {
   #waitForOthers(): { words: string[]; descriptors: number[] } {
     const locks: string[] = [];
     const files = new Map<string, number>();
-    for (const { id } of this.request.after) {
-      const other = this.store.read(id);
+    for (const before of this.#before) {
+      const id = jobBefore(this.store, before);
+      const other = id === null ? null : this.store.read(id);
       if (other === null || !isAlive(other)) continue;
       const { path, byte } = other.request.lock;
       const descriptor = files.get(path) ?? native().fileOpenForProbe(path);

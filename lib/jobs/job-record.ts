@@ -45,8 +45,16 @@ export interface JobRequest {
   outputPattern: string | null;
   /** ms since 1970 */
   submitted: number;
-  /** The jobs that must have ended before; `isOk`: with exit code 0. */
-  after: readonly { id: number; isOk: boolean }[];
+  /**
+   * The jobs that must have ended before; `isOk`: with exit code 0. `part`: this part of the array, which had not begun. `samePart`: each
+   * part follows the part with its number.
+   */
+  after: readonly {
+    id: number;
+    isOk: boolean;
+    part?: number | undefined;
+    samePart?: boolean | undefined;
+  }[];
   /** The same of other machines. */
   elsewhere?: readonly JobElsewhere[];
   /** When it may start, in ms since 1970; missing: at once. */
@@ -261,7 +269,7 @@ const REQUEST = record({
   output: text,
   outputPattern: nullable(text),
   submitted: epochMs,
-  after: listOf(record({ id: whole(), isOk: flag })),
+  after: listOf(record({ id: whole(), isOk: flag, part: optional(whole()), samePart: optional(flag) })),
   elsewhere: optional(listOf(record({ host: text, id: whole(), isOk: flag }))),
   notBefore: optional(epochMs),
   limitMs: or(schema.amount(), null),

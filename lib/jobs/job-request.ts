@@ -13,8 +13,17 @@ import {
   showValue,
 } from '../platform/index.ts';
 import { EXTRA_CERTIFICATES } from './inherited.ts';
-import type { JobElsewhere, JobRequest } from './job-record.ts';
-import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
+import {
+  arrayOf,
+  formatBefore,
+  isAhead,
+  type JobBefore,
+  jobBefore,
+  type NamedJob,
+  resolveNames,
+} from './job-parts.ts';
+import type { JobElsewhere, JobPart, JobRequest } from './job-record.ts';
+import { exitCodeOf, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
 import type { MoveRequest } from './move.ts';
 import { OWN_VARIABLES } from './start.ts';
@@ -102,7 +111,7 @@ export function describeDependencies({
   notBefore,
 }: Pick<JobRequest, 'after' | 'elsewhere' | 'notBefore'>): string {
   const all = [
-    ...after.map(({ id }) => `job ${id}`),
+    ...after.map((before) => `job ${formatBefore(before)}`),
     ...elsewhere.map(({ host, id }) => `job ${host}:${id}`),
     ...(notBefore === undefined || notBefore <= Date.now() ? [] : [formatMoment(notBefore)]),
   ];
@@ -111,28 +120,56 @@ export function describeDependencies({
   return `after ${[...named, ...(more > 0 ? [`${more} more`] : [])].join(', ')}`;
 }
 
-export function dependencies(store: JobStore, { after, afterOk }: JobOptions): JobRequest['after'] {
+/** @param isArray whether `17_%a` has a meaning */
+export function dependencies(
+  store: JobStore,
+  { after, afterOk }: JobOptions,
+  isArray: boolean,
+): JobRequest['after'] {
   const wanted = [
     ...after.map((word) => ({ word, isOk: false })),
     ...afterOk.map((word) => ({ word, isOk: true })),
   ].flatMap(({ word, isOk }) => word.split(',').map((each) => ({ word: each.trim(), isOk })));
-  const ids = resolveJobs(
+  const names = resolveNames(
     store,
-    wanted.map(({ word }) => word),
+    wanted.map(({ word }) => word.replace(/_%a$/, '')),
   );
-  const all = new Map<number, JobRequest['after'][number]>();
+  const all = new Map<string, JobBefore>();
   for (const [i, { word, isOk }] of wanted.entries()) {
-    const id = ids[i] as number;
-    const why = isOk ? whyNeverOk(store, id) : null;
+    const samePart = word.endsWith('_%a');
+    const named = names[i] as NamedJob;
+    // A part that has begun is a job of its own.
+    const begun = typeof named === 'number' ? named : store.jobOfPart(named);
+    const { id, index: part } = begun === null ? (named as JobPart) : { id: begun, index: undefined };
+    if (samePart && !(isArray && arrayOf(store.read(id)?.request ?? {})))
+      throw invalidArgument(
+        `${showValue(word)}: %a is the number of a part; it needs --array and an array before it`,
+      );
+    const before = { id, isOk, ...(part !== undefined && { part }), ...(samePart && { samePart }) };
+    const why = isOk && !samePart ? whyNeverOk(store, before) : null;
     if (why !== null)
-      throw invalidArgument(`--after-ok ${word}: job ${id} ${why}, so the new job would never start`);
-    all.set(id, { id, isOk: isOk || all.get(id)?.isOk === true });
+      throw invalidArgument(
+        `--after-ok ${word}: job ${formatBefore(before)} ${why}, so the new job would never start`,
+      );
+    const key = formatBefore(before);
+    all.set(key, { ...before, isOk: isOk || all.get(key)?.isOk === true });
   }
   return [...all.values()];
 }
 
+/** Why a job can't start any more after those that it follows; null: it can, or may. */
+export function obstacleOf(store: JobStore, after: readonly JobBefore[]): string | null {
+  for (const before of after) {
+    const why = before.isOk ? whyNeverOk(store, before) : null;
+    if (why !== null) return `it was to follow job ${formatBefore(before)}, which ${why}`;
+  }
+  return null;
+}
+
 /** 'failed with exit code 1': what became of a job that can't end with exit code 0 any more; null: it has, or may. */
-export function whyNeverOk(store: JobStore, id: number): string | null {
+function whyNeverOk(store: JobStore, before: JobBefore): string | null {
+  const id = jobBefore(store, before);
+  if (id === null) return isAhead(store, before) ? null : 'never began';
   const found = stateOf(store, id);
   if (found === null) return 'is no longer known';
   if (found.state === 'waiting' || found.state === 'running' || found.state === 'completed') return null;

@@ -1,47 +1,13 @@
 // What users mean by numbers, names and parts of arrays (17_3), and what they do with these.
 import { invalidArgument, now, sleep } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
-import { arrayOf, formatArray } from './array.ts';
 import { cancelJob, jobsInState, noteCancellation, waitForEnd } from './job-control.ts';
+import { arrayOf, formatArray, type NamedJob, resolveNames } from './job-parts.ts';
 import type { JobPart } from './job-record.ts';
 import { FAILED, LOST } from './job-request.ts';
-import {
-  formatPart,
-  isLiving,
-  type Job,
-  type JobDetails,
-  jobAt,
-  jobDetails,
-  parsePart,
-  resolveJobs,
-  stateOf,
-} from './job-state.ts';
+import { formatPart, isLiving, type Job, type JobDetails, jobAt, jobDetails, stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 import { cancelBeforeStart, resubmitJob } from './submission.ts';
-
-/** A job by its number, or a part of an array, which has no number until it has begun. */
-export type NamedJob = number | JobPart;
-
-/** All jobs are read once. @throws ERR_INVALID_ARGUMENT */
-export function resolveNames(store: JobStore, words: readonly string[]): NamedJob[] {
-  const parts = words.map((word) => partOf(store, word));
-  const ids = resolveJobs(
-    store,
-    words.filter((_, i) => parts[i] === null),
-  );
-  return parts.map((part) => part ?? (ids.shift() as number));
-}
-
-/** The part that a word means, such as 17_3; null: the word means a job. @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
-function partOf(store: JobStore, word: string): JobPart | null {
-  const part = parsePart(word);
-  const request = part === null ? undefined : store.read(part.id)?.request;
-  if (part === null || request === undefined) return null;
-  const array = arrayOf(request);
-  if (array === null) throw invalidArgument(`job ${part.id} is no array, so it has no part ${part.index}`);
-  if (array.ids.includes(part.index)) return part;
-  throw invalidArgument(`job ${part.id} has no part ${part.index}; its parts are ${request.array}`);
-}
 
 /** The word that means it. */
 export function formatName(named: NamedJob): string {

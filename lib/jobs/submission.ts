@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts';
 import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
 import { errorReason, invalidArgument, sanitize, showValue } from '../platform/index.ts';
+import { arrayOf } from './job-parts.ts';
 import { type JobHooks, JobProcess } from './job-process.ts';
 import { type JobCancellation, type JobRequest, writeBlock } from './job-record.ts';
 import {
@@ -60,7 +61,7 @@ export async function submitJob(
   checkJobOptions(options);
   if (process.env.GPU_OWNER_JOB) refuseInsideJob();
   const store = JobStore.open();
-  const after = dependencies(store, options);
+  const after = dependencies(store, options, array !== undefined);
   if (options.notify) checkNotification();
   const place = currentDirectory();
   const uuids = claims === 'elsewhere' ? [] : (await checkPossible(request)).uuids;
@@ -119,11 +120,13 @@ export async function resubmitJob(
 ): Promise<{ id: number; exitCode: number }> {
   const { request, files } = askedOf(store, id, array !== null);
   const { move: _, part: __, ...asked } = request;
-  const after = asked.after.flatMap(({ id: before, isOk }) => {
-    const other = renumbered.get(before);
-    if (other !== undefined) return [{ id: other, isOk }];
+  const after = asked.after.flatMap((before) => {
+    const other = renumbered.get(before.id);
+    const array = arrayOf((other === undefined ? null : store.read(other))?.request ?? {});
+    if (other !== undefined && (before.part === undefined || array?.ids.includes(before.part)))
+      return [{ ...before, id: other }];
     // A job that had ended well, or is forgotten, needn't be waited for again.
-    return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
+    return stateOf(store, before.id) === null ? [] : [before];
   });
   const copy = { ...asked, after, resubmits: id, ...(array === null ? {} : { array }) };
   return withCopy(store, copy, files, (made) => {
@@ -163,16 +166,21 @@ export function startPart(
 }
 
 /** Cancels a part of an array that has not begun. @returns false: it has @throws as {@link startPart} */
-export function cancelBeforeStart(store: JobStore, array: JobRequest, index: number): boolean {
+export function cancelBeforeStart(
+  store: JobStore,
+  array: JobRequest,
+  index: number,
+  reason: string | null = null,
+): boolean {
   const id = withPart(store, array, index, filesOf(store, array.id), (made, bind) => {
-    cancelMade(store, made);
+    cancelMade(store, made, reason);
     return bind();
   });
   return id !== null;
 }
 
-function cancelMade(store: JobStore, { request, file }: MadeJob): void {
-  writeBlock(file, 'cancellation', { at: Date.now(), reason: null } satisfies JobCancellation);
+function cancelMade(store: JobStore, { request, file }: MadeJob, reason: string | null = null): void {
+  writeBlock(file, 'cancellation', { at: Date.now(), reason } satisfies JobCancellation);
   store.announce(request.id);
 }
 

@@ -2,8 +2,8 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { formatArray, parseArray } from '../../lib/jobs/array.ts';
 import { noteCancellation } from '../../lib/jobs/job-control.ts';
+import { formatArray, parseArray } from '../../lib/jobs/job-parts.ts';
 import type { JobRequest } from '../../lib/jobs/job-record.ts';
 import { JobStore } from '../../lib/jobs/job-store.ts';
 import { startPart } from '../../lib/jobs/submission.ts';
@@ -137,22 +137,6 @@ describe('an array', () => {
     expect(begun()).toHaveLength(10);
   });
 
-  test('has parts that can be followed once they have begun', async () => {
-    const id = await jobs.submit(['--array', '0-1%1', '--', 'sh', '-c', HELD]);
-    await until(() => begun().length === 1);
-    expect((await jobs.run(['submit', '--after', `${id}_1`, '--', 'true'])).stderr).toBe(
-      `gpu-owner: part 1 of job ${id} has not begun; wait, or give the array, ${id}\n`,
-    );
-    const next = await jobs.submit(['--after-ok', `${id}_0`, '--', 'touch', 'followed']);
-    const last = await jobs.submit(['--after-ok', String(id), '--', 'true']);
-    touch('go-0');
-    expect(await jobs.wait(next)).toBe(0);
-    expect(await jobs.find(last)).toMatchObject({ state: 'waiting' });
-    touch('go', 'fail-1');
-    expect(await jobs.wait(last)).toBe(143);
-    expect(await jobs.find(last)).toMatchObject({ state: 'cancelled' });
-  });
-
   test('lets parts be seen, waited for and cancelled one by one, and the failed ones run again', async () => {
     touch('fail-0');
     const id = await jobs.submit(['--array', '0-4', '--', 'sh', '-c', HELD]);
@@ -231,11 +215,55 @@ describe('an array', () => {
   test('with cancelled parts alone has not failed', async () => {
     const id = await jobs.submit(['--array', '0-3', '--', 'sh', '-c', HELD]);
     await until(() => begun().length === 2);
-    expect((await jobs.run(['cancel', `${id}_1`, `${id}_2`, `${id}_3`])).code).toBe(0);
+    expect((await jobs.run(['cancel', `${id}_[1,2-3]`])).code).toBe(0);
     touch('go');
     expect(await jobs.wait(id)).toBe(0);
     expect(await jobs.logs(id)).toContain('4 parts: 1 completed, 0 failed, 3 cancelled');
     expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
+  });
+
+  test('has parts that other jobs follow, also before they have begun', async () => {
+    const id = await jobs.submit(['--array', '0-3%1', '--', 'sh', '-c', HELD]);
+    const follow = (word: string) => jobs.submit(['--after-ok', word, '--', 'true']);
+    const good = await follow(`${id}_[0-1]`);
+    const bad = await follow(`${id}_2`);
+    expect(await jobs.find(good)).toMatchObject({
+      state: 'waiting',
+      reason: `after job ${id + 1}, job ${id}_1`,
+    });
+    touch('go-0');
+    await until(() => begun().length === 2);
+    expect(await jobs.find(good)).toMatchObject({ state: 'waiting' });
+    touch('go-1');
+    expect(await jobs.wait(good)).toBe(0);
+    touch('fail-2', 'go-2');
+    expect(await jobs.wait(bad)).not.toBe(0);
+    expect(await jobs.find(bad)).toMatchObject({
+      state: 'cancelled',
+      reason: `it was to follow job ${id}_2, which failed with exit code 7`,
+    });
+    touch('go');
+    expect(await jobs.wait(id)).toBe(1);
+  });
+
+  test('has parts that follow the same parts of another array', async () => {
+    const id = await jobs.submit(['--array', '0-2%1', '--', 'sh', '-c', HELD]);
+    const second = await jobs.submit(['--array', '0-3', '--after-ok', `${id}_%a`, '--', 'true']);
+    expect(await jobs.wait(`${second}_3`)).toBe(0);
+    touch('go-0');
+    expect(await jobs.wait(`${second}_0`)).toBe(0);
+    expect(await part(`${second}_1`)).toMatchObject({ state: 'waiting' });
+    touch('fail-1', 'go');
+    expect(await jobs.wait(second)).toBe(1);
+    const parts = await Promise.all([0, 1, 2, 3].map((index) => part(`${second}_${index}`)));
+    const completed = ['completed', null];
+    expect(parts.map(({ state, reason }) => [state, reason])).toEqual([
+      completed,
+      ['cancelled', `it was to follow job ${id}_1, which failed with exit code 7`],
+      ...[completed, completed],
+    ]);
+    const { stderr } = await jobs.run(['submit', '--after-ok', `${id}_%a`, '--', 'true']);
+    expect(stderr).toContain('it needs --array and an array before it');
   });
 
   test('loses a part alone whose processes are killed', async () => {

@@ -1,0 +1,98 @@
+// The parts of arrays, as words and options name them.
+import { ifPossible } from '../errors.ts';
+import { invalidArgument, showValue } from '../platform/index.ts';
+import type { JobPart, JobRequest } from './job-record.ts';
+import { formatPart, isLiving, parsePart, resolveJobs, stateOf } from './job-state.ts';
+import type { JobStore } from './job-store.ts';
+
+/** The parts of an array. */
+export interface JobArray {
+  /** In ascending order. */
+  ids: readonly number[];
+  /** How many may run at the same time; null: as many as get GPUs. */
+  atOnce: number | null;
+}
+
+const MAX_PARTS = 1_000;
+const EXAMPLE = 'use 0-99, 0-99:2, 1,3,7, and %4 after it for four at a time';
+
+/** Reads `0-99`, `0-99:2`, `1,3,7-9`, with `%4` after it. @throws ERR_INVALID_ARGUMENT */
+export function parseArray(text: string): JobArray {
+  const refuse = (why: string) => invalidArgument(`--array: ${showValue(text)} ${why}; ${EXAMPLE}`);
+  const [, list = '', limit] = /^([^%]*)(?:%(\d{1,9}))?$/.exec(text) ?? [];
+  if (limit !== undefined && Number(limit) === 0) throw refuse('would run none at a time');
+  const ids = new Set<number>();
+  for (const range of list.split(',')) {
+    const [, first, last = first, step = '1'] =
+      /^\s*(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?\s*$/.exec(range) ?? [];
+    if (first === undefined) throw refuse('is not a list of numbers and ranges');
+    if (Number(last) < Number(first)) throw refuse(`has ${first}-${last}, which ends before it begins`);
+    if (Number(step) === 0) throw refuse('has the step 0');
+    for (let id = Number(first); id <= Number(last); id += Number(step)) {
+      if (ids.add(id).size > MAX_PARTS)
+        throw invalidArgument(
+          `--array: ${showValue(text)} has more than ${MAX_PARTS.toLocaleString('en')} parts; \`gpu-owner exp run --grid\` runs more`,
+        );
+    }
+  }
+  return { ids: [...ids].sort((a, b) => a - b), atOnce: limit === undefined ? null : Number(limit) };
+}
+
+/** Some parts of an array, as `--array` takes them: `1,3,7-9%4`. */
+export function formatArray(ids: readonly number[], atOnce: number | null): string {
+  const ranges: [number, number][] = [];
+  for (const id of ids) {
+    const last = ranges.at(-1);
+    if (last !== undefined && last[1] === id - 1) last[1] = id;
+    else ranges.push([id, id]);
+  }
+  const text = ranges.map(([first, last]) => (first === last ? `${first}` : `${first}-${last}`)).join(',');
+  return atOnce === null ? text : `${text}%${atOnce}`;
+}
+
+/** The parts of a job. null: it is no array, or its file has been changed. */
+export function arrayOf({ array }: Pick<JobRequest, 'array'>): JobArray | null {
+  return ifPossible(() => (array === undefined ? null : parseArray(array)), null);
+}
+
+/** A job by its number, or a part of an array, which has no number until it has begun. */
+export type NamedJob = number | JobPart;
+
+/** All jobs are read once. @throws ERR_INVALID_ARGUMENT */
+export function resolveNames(store: JobStore, words: readonly string[]): NamedJob[] {
+  const parts = words.map((word) => partOf(store, word));
+  const ids = resolveJobs(
+    store,
+    words.filter((_, i) => parts[i] === null),
+  );
+  return parts.map((part) => part ?? (ids.shift() as number));
+}
+
+/** The part that a word means, such as 17_3; null: the word means a job. @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
+function partOf(store: JobStore, word: string): JobPart | null {
+  const part = parsePart(word);
+  const request = part === null ? undefined : store.read(part.id)?.request;
+  if (part === null || request === undefined) return null;
+  const array = arrayOf(request);
+  if (array === null) throw invalidArgument(`job ${part.id} is no array, so it has no part ${part.index}`);
+  if (array.ids.includes(part.index)) return part;
+  throw invalidArgument(`job ${part.id} has no part ${part.index}; its parts are ${request.array}`);
+}
+
+/** A job, or a part of an array, that another one follows. */
+export type JobBefore = JobRequest['after'][number];
+
+/** The job that is followed; null: a part that has not begun. */
+export function jobBefore(store: JobStore, { id, part }: Pick<JobBefore, 'id' | 'part'>): number | null {
+  return part === undefined ? id : store.jobOfPart({ id, index: part });
+}
+
+/** Whether a job that is followed waits or runs, or may still begin. */
+export function isAhead(store: JobStore, before: Pick<JobBefore, 'id' | 'part'>): boolean {
+  return isLiving(stateOf(store, jobBefore(store, before) ?? before.id)?.state);
+}
+
+export function formatBefore({ id, part, samePart }: JobBefore): string {
+  if (samePart) return `${id}_%a`;
+  return part === undefined ? String(id) : formatPart({ id, index: part });
+}
