@@ -129,16 +129,4 @@ describe.concurrent('waiters that others have to be patient with', () => {
     const all = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
     expect(names(all, 'got').sort()).toEqual(['w0', 'w1']);
   });
-
-  test('a waiter for more than is free is not skipped', async (context) => {
-    const { expect } = context;
-    const waiters = newWaiters(context);
-    const { release } = await waiters.holder(1);
-    const large = finished(waiters.waiter([{ name: 'large', count: 4 }]));
-    await waiters.untilWaiting(1);
-    const small = await finished(waiters.waiter([{ name: 'small', maxWait: 5_000 }]));
-    expect(small.stdout).toBe('failed small ERR_TIMEOUT\n');
-    release();
-    expect(names((await large).stdout, 'got')).toEqual(['large']);
-  });
 });

@@ -79,17 +79,6 @@ test('many commands run at a time', async () => {
   expect(outcomes).toEqual(all.map((_, code) => ({ kind: 'exited', code })));
 });
 
-test.each(['daemon', 'popen', 'new_session', 'stubborn'])(
-  'a process that a command leaves behind is ended: %s',
-  async (way) => {
-    const { ended, leftBehind, directory } = task((directory) => [python, fixture('job.py'), directory, way]);
-    expect(await ended).toEqual({ kind: 'exited', code: 0 });
-    const child = await pidIn(directory, `${way}-child`);
-    expect(isAlive(child)).toBe(false);
-    expect(leftBehind()).toMatchObject({ count: 1, names: [expect.stringContaining(String(child))] });
-  },
-);
-
 test('terminate lets a command end in order, and kills it after the grace period', async () => {
   const polite = task([python, fixture('polite.py')], { grace: 60_000 });
   await until(() => polite.log().includes('ready'), 'its start');

@@ -15,7 +15,6 @@ import {
   python,
   Running,
   slow,
-  stat,
   until,
   workspace,
 } from '../support/keeper.ts';
@@ -124,17 +123,6 @@ test('the command has a session of its own', async () => {
   await running.printed(/True/);
 });
 
-test('a command that can’t start is reported', async () => {
-  const { running, events, lease } = start(() => ['pyhton']);
-  expect((await running.exited).code).toBe(0);
-  await until(() => events.length === 3, 'all events');
-  expect(events.slice(1)).toEqual([
-    { event: 'failed', errno: 2, code: 127, text: 'not found' },
-    { event: 'released' },
-  ]);
-  expect(await probe.isHeld(lease)).toBe(false);
-});
-
 test('the keeper’s start is reported first, also where it overtakes the watchdog', async () => {
   const { running, events } = start(() => ['pyhton'], [], { env: slow() });
   await running.exited;
@@ -210,15 +198,6 @@ test.each(['daemon', 'stubborn', 'respawning'])(
   },
 );
 
-test('terminate without a grace period kills at once', async () => {
-  const { running, control, directory, event } = start(job('stubborn', '--stay'));
-  const child = await pidIn(directory, 'stubborn-child');
-  control.write('{"terminate":60000}\n{"terminate":0}\n');
-  await event('released');
-  await running.exited;
-  expect(isAlive(child)).toBe(false);
-});
-
 test.each(['fork', 'spawn', 'stubborn_daemon', 'respawning'])(
   'everything ends when the worker dies (%s)',
   async (way) => {
@@ -289,21 +268,6 @@ test('the command keeps the lease while it lives when keeper, watchdog and worke
   sendSignal(child, 'SIGKILL');
   sendSignal(command, 'SIGKILL');
   await probe.free(lease);
-});
-
-test('a suspended keeper is resumed', async () => {
-  const task = start(job('fork', '--stay'));
-  const { keeper } = await processes(task);
-  await pidIn(task.directory, 'fork-command');
-  signalLiving(keeper, 'SIGSTOP');
-  signalLiving(task.running.pid, 'SIGSTOP'); // and a watchdog that is stopped, too, when it is continued
-  signalLiving(keeper, 'SIGSTOP');
-  await until(() => stat(keeper)?.state === 'T', 'the keeper is stopped');
-  task.running.kill('SIGCONT');
-  await until(() => stat(keeper)?.state === 'S', 'the keeper goes on');
-  task.control.write('{"terminate":0}\n');
-  await task.event('released');
-  expect(await task.running.exited).toEqual({ code: 0, signal: null });
 });
 
 test('a watchdog that is stopped does not keep the lease', async () => {
