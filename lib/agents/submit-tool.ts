@@ -25,7 +25,7 @@ export type SubmitOptions = Readonly<
 >;
 /** Options that the tool has, with the help of the table: `min-free-memory` is the parameter minFreeMemory. */
 const TAKEN =
-  'gpus name note for idle after after-ok retry array memory min-free-memory devices urgent preemptible on';
+  'gpus name note for idle after after-ok retry array memory together min-free-memory devices urgent preemptible on';
 
 const value = z.union([z.string(), z.number()]);
 function parameterOf({ help, value: form, isRepeatable = false }: SubmitOptions[string]): z.ZodType {

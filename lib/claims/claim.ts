@@ -20,6 +20,7 @@ import {
   explainLocks,
   leaseKey,
   scopeOf,
+  setsFor,
   topologyFor,
 } from './evaluate.ts';
 import {
@@ -52,7 +53,7 @@ import {
   wakeThoseBehind,
 } from './queue/index.ts';
 import { reasonsOf, refuseImpossible, unavailable } from './refusal.ts';
-import type { JoiningRequest } from './rules/index.ts';
+import { type JoiningRequest, mostUsable } from './rules/index.ts';
 import { backfill, gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
 /** GPUs that are leased by this process. */
@@ -137,7 +138,7 @@ export function* claim(
   const claimable = available(candidates, attempt);
   attempt.topology = topologyFor(claimable, attempt); // before the decision lock: the driver may be asked
   // No other claimant needs to be waited for, or to wait: there is nothing to decide about.
-  if (obstacleOf(claimable, request.count) === 'use') return yield* refuse(attempt, claimable);
+  if (obstacleOf(claimable, attempt) === 'use') return yield* refuse(attempt, claimable);
 
   const started = now();
   let gpus = candidates.map(({ gpu }) => gpu);
@@ -151,7 +152,7 @@ export function* claim(
         traceStep('acquisition-lock');
         outcome = yield* decide(gpus, attempt);
         if (outcome.leases !== null && job === null)
-          noteGranted(directory, record, gpuRequestOf(candidates, request, null), position);
+          noteGranted(directory, record, gpuRequestOf(candidates, attempt, null), position);
       } finally {
         lock.release();
       }
@@ -212,7 +213,7 @@ function* refuse(attempt: Attempt, left: Candidate[], isOutrun = false): ClaimSt
     granted: false,
     candidates,
     directory,
-    gpuRequest: gpuRequestOf(candidates, request, scopeOf(job)),
+    gpuRequest: gpuRequestOf(candidates, attempt, scopeOf(job)),
     record,
     job,
     seenAt,
@@ -232,13 +233,12 @@ type Decision =
 
 /** Judges the GPUs under the decision lock, takes some, and confirms that they are still free. */
 function* decide(gpus: readonly GPU[], attempt: Attempt): ClaimSteps<Decision> {
-  const { count } = attempt.request;
   attempt.foreignHolders = yield* attempt.conventions.holders(gpus, claimantOf(attempt), true);
   const evaluate = (all: readonly GPU[]) => available(evaluateAll(all, attempt), attempt);
   let candidates = evaluate(gpus);
   for (;;) {
-    const chosen = chooseFree(candidates, count, attempt.topology);
-    if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
+    const chosen = chooseFree(candidates, attempt.request, attempt.topology);
+    if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, attempt) };
     traceStep('chosen');
     const taken = takeLeases(chosen, candidates, attempt);
     if (taken.error !== undefined) {
@@ -325,21 +325,20 @@ function inRecord({ index, instance, uuid, parent, name }: GPU, share: ShareDema
 }
 
 /** Without the free GPUs that are booked, that waiters ahead could use, or that would be more than the user may have. */
-function available(candidates: Candidate[], { directory, job, position, request }: Attempt): Candidate[] {
+function available(candidates: Candidate[], attempt: Attempt): Candidate[] {
+  const { directory, job, position, request } = attempt;
   const ahead = () => waitersAhead(directory, position);
   if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
   const unreserved = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
-  return applyLimit(backfill(unreserved, request, ahead), request, directory);
-}
-
-function freeOf(candidates: readonly Candidate[]): GPU[] {
-  return candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu);
+  return applyLimit(backfill(unreserved, attempt, ahead), request, directory);
 }
 
 /** Why not enough of them can be had now. */
-function obstacleOf(candidates: readonly Candidate[], count: number): 'remains' | 'use' {
-  const transient = candidates.filter(({ verdict }) => verdict.transient).length;
-  return freeOf(candidates).length + transient >= count ? 'remains' : 'use';
+function obstacleOf(candidates: readonly Candidate[], attempt: Attempt): 'remains' | 'use' {
+  const open = candidates.filter(({ verdict }) => verdict.state === 'free' || verdict.transient);
+  const uuids = new Set(open.map(({ gpu }) => gpu.uuid));
+  const most = mostUsable({ uuids: [], sets: setsFor(candidates, attempt) }, (uuid) => uuids.has(uuid));
+  return most >= attempt.request.count ? 'remains' : 'use';
 }
 
 function demandFor(candidate: Candidate | undefined): ShareDemand | null {

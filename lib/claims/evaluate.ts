@@ -1,8 +1,9 @@
 import { driverLibraries, type NormalizedCriteria } from '../config/index.ts';
 import type { Conventions, Holders } from '../conventions/index.ts';
-import type { GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError } from '../errors.ts';
 import {
   byPlace,
+  connectedSets,
   describeListedProcess,
   describeSuspect,
   type GPU,
@@ -12,12 +13,14 @@ import {
   type JudgeContext,
   judge,
   type LeaseInfo,
+  mayBecomeFree,
   offersChoice,
   type Sharing,
   type Suspect,
   select,
   separateKinds,
   type Topology,
+  UNKNOWN,
   type Verdict,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
@@ -86,6 +89,8 @@ export interface Circumstances<Directory extends LockDirectory | null = LockDire
   readonly suspects: ReadonlyMap<string, Suspect>;
   /** Whether GPUs on which CUDA has just failed for this process don't count as free. */
   readonly leavesOut: boolean;
+  /** How the machine's GPUs are connected, where only connected ones will do; null: of no interest, or the driver doesn't tell. */
+  readonly connections: Topology | null;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -118,7 +123,52 @@ export function evaluateAll(gpus: readonly GPU[], circumstances: Circumstances):
     });
     return leavesOut ? leaveOut(candidate) : candidate;
   });
-  return separateKinds(candidates, request.count);
+  return leaveOutUnconnected(separateKinds(candidates, request.count), circumstances);
+}
+
+/** The sets of GPUs, all of which may become free for a request, of which one has to have enough. */
+export function setsFor(
+  candidates: readonly Candidate[],
+  { request: { count, isConnected }, connections }: Pick<Circumstances, 'request' | 'connections'>,
+): string[][] {
+  const wanted = candidates.filter(({ verdict }) => mayBecomeFree(verdict));
+  const uuids = wanted.map(({ gpu }) => gpu.uuid);
+  return isConnected ? connectedSets(connections, uuids, count) : [uuids];
+}
+
+/**
+ * Leaves a request for connected GPUs those that are connected with enough others.
+ * @throws ERR_INVALID_ARGUMENT where this machine has no such GPUs
+ */
+function leaveOutUnconnected(candidates: Candidate[], circumstances: Circumstances): Candidate[] {
+  const { request, connections } = circumstances;
+  const { count, isConnected, criteria } = request;
+  const allowed = candidates.filter(({ verdict }) => verdict.state !== 'excluded');
+  if (isConnected !== true || allowed.length < count) return candidates; // the latter is refused in any case
+  const uuids = allowed.map(({ gpu }) => gpu.uuid);
+  const ever = new Set(connectedSets(connections, uuids, count).flat());
+  if (ever.size === 0) {
+    const most = Math.max(1, ...connectedSets(connections, uuids, 2).map((set) => set.length));
+    const why =
+      connections === null || connections.links.includes(UNKNOWN)
+        ? "the driver doesn't tell how GPUs are connected"
+        : `of those that may be used here, ${most === 1 ? 'no two' : `at most ${most}`} are connected by NVLink or one PCIe switch`;
+    const name = criteria.names.together ?? 'together';
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${count} connected GPUs asked for (${name}), but ${why}. ${most === 1 ? '' : 'Ask for fewer, or '}${most === 1 ? 'Leave' : 'leave'} out ${name}; \`gpu-owner status --topology\` shows the connections.`,
+    );
+  }
+  const usable = new Set(setsFor(candidates, circumstances).flat());
+  return candidates.map((each) => {
+    const { state } = each.verdict;
+    if (state === 'excluded' || usable.has(each.gpu.uuid) || !mayBecomeFree(each.verdict)) return each;
+    const others = count === 2 ? 'another GPU' : `${count - 1} others`;
+    const verdict: Verdict = ever.has(each.gpu.uuid)
+      ? { state: 'unavailable', reason: `not connected with ${others} that can be used`, transient: false }
+      : { state: 'excluded', reason: `not connected with ${others}`, transient: false };
+    return { ...each, verdict };
+  });
 }
 
 function whyNotTaken(directory: LockDirectory, key: LeaseKey, sharing?: Sharing): GPUOwnerError | null {
@@ -281,9 +331,13 @@ export function scopeOf(job: ParentJob | null): string | null {
 /** The connections of the machine's GPUs, if they can decide which of the free ones a claim takes. */
 export function topologyFor(
   candidates: readonly Candidate[],
-  { request: { count, memory }, directory }: Pick<Circumstances, 'request' | 'directory'>,
+  {
+    request: { count, memory, isConnected },
+    directory,
+    connections,
+  }: Pick<Circumstances, 'request' | 'directory' | 'connections'>,
 ): Topology | null {
-  if (memory !== undefined) return null;
+  if (isConnected === true || memory !== undefined) return connections;
   const whole = candidates.filter(({ gpu, verdict }) => verdict.state === 'free' && !isInstance(gpu));
   const gpus = candidates.map(({ gpu }) => gpu);
   return offersChoice(whole.length, count) ? topologyOf(directory, gpus) : null;
@@ -291,12 +345,12 @@ export function topologyFor(
 
 /**
  * Chooses among the GPUs that are free, or have room for the share that is asked for, suspect ones last; null: there aren't so
- * many.
+ * many, or none that are connected where only such will do.
  * @param topology see {@link topologyFor}
  */
 export function chooseFree(
   candidates: readonly Candidate[],
-  count: number,
+  request: DiscoveryRequest,
   topology: Topology | null,
 ): GPU[] | null {
   const free = candidates.filter(({ verdict }) => verdict.state === 'free');
@@ -304,7 +358,7 @@ export function chooseFree(
   // The longest ago CUDA failed, the more it may work again.
   const suspects = free.filter(isSuspect).sort((a, b) => (a.suspect?.at ?? 0) - (b.suspect?.at ?? 0));
   for (let i = 0; i <= suspects.length; i++) {
-    const chosen = choose([...trusted, ...suspects.slice(0, i)], count, topology);
+    const chosen = choose([...trusted, ...suspects.slice(0, i)], request, topology);
     if (chosen !== null) return chosen;
   }
   return null;
@@ -315,7 +369,11 @@ export function isSuspect({ suspect }: Candidate): boolean {
   return suspect?.isCounted === true;
 }
 
-function choose(free: readonly Candidate[], count: number, topology: Topology | null): GPU[] | null {
+function choose(
+  free: readonly Candidate[],
+  { count, isConnected }: DiscoveryRequest,
+  topology: Topology | null,
+): GPU[] | null {
   const rooms = free.flatMap(({ gpu, verdict: { room } }) =>
     room === undefined ? [] : [{ gpu, room: room.room }],
   );
@@ -324,6 +382,7 @@ function choose(free: readonly Candidate[], count: number, topology: Topology | 
       free.map(({ gpu }) => gpu),
       count,
       topology,
+      isConnected,
     );
   }
   rooms.sort((a, b) => Number(a.gpu.displayActive === true) - Number(b.gpu.displayActive === true));

@@ -56,17 +56,17 @@ export function* findForClaim(
   request: DiscoveryRequest,
   position: QueuePosition | null = null,
 ): ClaimSteps<Found | NotFound> {
-  const { count } = request;
+  const { count, isConnected } = request;
   const found = yield* evaluateWithReasons(request, 'claimant', position);
   const { candidates, directory, job } = found;
   const gpus = statusesOf(candidates, directory, 'claimant');
-  const chosen = chooseFree(candidates, count, topologyFor(candidates, found));
-  const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job));
+  const chosen = chooseFree(candidates, request, topologyFor(candidates, found));
+  const gpuRequest = gpuRequestOf(candidates, found, scopeOf(job));
   if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
   const reasons = reasonsOf(candidates);
   const verdicts = candidates.map(({ verdict }) => verdict);
   refuseImpossible(count, verdicts, () => reasons);
-  const message = notEnough(count, verdicts) + listReasons(reasons);
+  const message = notEnough({ count, isConnected }, verdicts) + listReasons(reasons);
   const error = new GPUOwnerError('ERR_GPU_UNAVAILABLE', message, { gpus: reasons });
   return {
     granted: false,

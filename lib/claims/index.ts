@@ -90,3 +90,4 @@ export {
 } from './rules/index.ts';
 export { ledgerOf, noteEnergy, whyUnread } from './usage.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
+export { showKeptSets } from './waiters-ahead.ts';

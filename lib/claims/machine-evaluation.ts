@@ -24,6 +24,7 @@ import {
   readSuspects,
   runAsync,
   takeSnapshot,
+  topologyOf,
   traceStep,
 } from './locks/index.ts';
 import type { ClaimRequest, DiscoveryRequest } from './options.ts';
@@ -65,7 +66,11 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   const foreignHolders = yield* conventions.holders(gpus, leasesIn(directory));
   const suspects = readSuspects(directory);
   const leavesOut = perspective === 'claimant';
-  const found = { request, directory, job, visible, conventions, foreignHolders, suspects, leavesOut };
+  const connections = request.isConnected === true ? topologyOf(directory, gpus) : null;
+  const found = {
+    ...{ request, directory, job, visible, conventions, foreignHolders, suspects, leavesOut },
+    connections,
+  };
   return { ...found, candidates: evaluateAll(gpus, found) };
 }
 

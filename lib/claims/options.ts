@@ -10,6 +10,7 @@ import {
   parseBoolean,
   parseConventions,
 } from '../config/index.ts';
+import { GPUOwnerError } from '../errors.ts';
 import {
   invalidValue,
   oneOf,
@@ -30,6 +31,8 @@ export interface ClaimOptions extends Criteria {
    * Nothing keeps the program from using more.
    */
   memory?: number | string | undefined;
+  /** Only GPUs of which each two are connected by NVLink or one PCIe switch; such GPUs are waited for. Default: preferred only. */
+  together?: boolean | undefined;
   /**
    * 'keep' (default): a CUDA context with a tiny allocation (1 MiB) on each GPU, so that tools that only look at the driver see
    * it as taken. The context binds this process to these GPUs: CUDA reads CUDA_VISIBLE_DEVICES once. 'none': the lease alone.
@@ -61,6 +64,7 @@ export interface AcquireOptions extends ClaimOptions {
 const CLAIM_KEYS = [
   'count',
   'memory',
+  'together',
   'placeholder',
   'visibleDevices',
   'lockDirectory',
@@ -117,6 +121,8 @@ export interface ClaimRequest extends ClaimPurpose {
   readonly count: number;
   /** The share of each GPU; missing: whole GPUs. */
   readonly memory?: ShareSize;
+  /** Only GPUs that are connected with each other. */
+  readonly isConnected: boolean;
   readonly criteria: NormalizedCriteria;
   /** The caller's own choice. */
   readonly lockDirectory: string | undefined;
@@ -147,7 +153,8 @@ export type DiscoveryRequest = Pick<
   | 'order'
   | 'bound'
   | 'claimantPid'
->;
+> &
+  Partial<Pick<ClaimRequest, 'isConnected'>>;
 
 /** Options of a claim, checked. */
 export interface Settings {
@@ -183,6 +190,7 @@ export function checkOptions(
         ),
       count: checkCount(given(options.count, DEFAULTS.count), name('count')),
       ...(options.memory === undefined ? {} : { memory: checkMemory(options.memory, name('memory')) }),
+      isConnected: checkTogether(options, name),
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
       configuredDirectory: configuration.lockDirectory,
@@ -234,6 +242,17 @@ const MAX_GPUS = 1024;
 function checkCount(value: unknown, name: string): number {
   if (Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= MAX_GPUS) return Number(value);
   throw invalidValue(name, value, 'a number of GPUs', 'use 1, 2, …');
+}
+
+/** @returns whether connections are asked for, and more than one GPU @throws ERR_INVALID_ARGUMENT */
+function checkTogether({ together, memory, count }: ClaimOptions, name: (key: string) => string): boolean {
+  const isAsked = parseBoolean(given(together, false), name('together'));
+  if (isAsked && memory !== undefined)
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${name('together')} and ${name('memory')} contradict each other: a share is for programs that use a part of a GPU`,
+    );
+  return isAsked && count !== undefined && count > 1;
 }
 
 /** @throws ERR_INVALID_ARGUMENT */

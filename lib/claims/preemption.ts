@@ -47,7 +47,7 @@ export function leasesToPreempt(
   ahead: Iterable<Waiter>,
   asked: Map<number, number>,
 ): Preempted {
-  const { class: own, scope, count, uuids } = gpuRequest;
+  const { class: own, scope, count, uuids, sets = [uuids] } = gpuRequest;
   const isAboveLimit = candidates.some(({ verdict }) => verdict.ownLeases !== undefined);
   if (own === 'preemptible' || scope !== null || isAboveLimit) return NONE;
   const wanted = new Set(uuids);
@@ -60,9 +60,19 @@ export function leasesToPreempt(
   const leases = readPreemptible(directory, leased, asked);
   if (leases.length === 0) return NONE;
   const taken = new Set([...ahead].filter((each) => each.scope === null).flatMap((each) => each.uuids));
-  const usable = new Set(leased.map(({ gpu }) => gpu.uuid).filter((uuid) => !taken.has(uuid)));
-  const free = candidates.filter(({ verdict }) => verdict.state === 'free' || verdict.transient).length;
-  const chosen = whoGivesWay(count - free, usable, leases);
+  const usable = leased.map(({ gpu }) => gpu.uuid).filter((uuid) => !taken.has(uuid));
+  const free = candidates
+    .filter(({ verdict }) => verdict.state === 'free' || verdict.transient)
+    .map(({ gpu }) => gpu.uuid);
+  const needs = sets.map((set) => ({ set, need: count - free.filter((uuid) => set.includes(uuid)).length }));
+  if (needs.some(({ need }) => need <= 0)) return NONE;
+  // The set for which the fewest GPUs are given back.
+  const cost = (lasting: readonly AskedLease[]) =>
+    lasting.reduce((sum, lease) => sum + (lease.isEnding ? 0 : lease.uuids.length), 0);
+  const [chosen = []] = needs
+    .map(({ set, need }) => whoGivesWay(need, new Set(usable.filter((uuid) => set.includes(uuid))), leases))
+    .filter(({ length }) => length > 0)
+    .sort((a, b) => cost(a) - cost(b));
   const now = bootMilliseconds();
   for (const { epoch } of chosen) if (!asked.has(epoch)) asked.set(epoch, now);
   const notes = leases.flatMap(({ epoch, isOverdue }) => {

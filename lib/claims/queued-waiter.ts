@@ -40,6 +40,7 @@ import {
   backfill,
   backfilledSlots,
   freeOrKept,
+  keepSets,
   reserveForWaiters,
   sharesAreKept,
   withoutTooSmall,
@@ -159,7 +160,11 @@ export class QueuedWaiter {
     if (slot === null || gpuRequest.class === 'preemptible') return;
     const { epochs, untilOverdue, notes } = leasesToPreempt(
       this.#notGranted,
-      activeWaiters(readWaiters(directory, slot.number), this.#skipped),
+      keepSets(
+        activeWaiters(readWaiters(directory, slot.number), this.#skipped),
+        this.#notGranted.candidates,
+        gpuRequest.scope,
+      ),
       slot.asked,
     );
     this.#overdueAt = now() + untilOverdue;
@@ -404,7 +409,7 @@ export class QueuedWaiter {
     if (this.#blockers(queue, ahead).length === 0) return true;
     if (job === null) {
       const active = () => activeWaiters(queue.waiters(ahead), this.#skipped);
-      const backfilled = backfill(unreserved, this.#request, active);
+      const backfilled = backfill(unreserved, found, active);
       this.#mayBackfill =
         backfilled !== unreserved && applyLimit(backfilled, this.#request, directory) === backfilled;
       if (this.#mayBackfill) return true;
@@ -418,7 +423,7 @@ export class QueuedWaiter {
     const { directory, gpuRequest } = this.#notGranted;
     const waiters = free.length === 0 ? [] : readWaiters(directory, this.#slot?.number);
     const all = [...activeWaiters(waiters)].filter(({ scope }) => scope === gpuRequest.scope);
-    const ahead = withoutTooSmall(all, candidates);
+    const ahead = withoutTooSmall([...keepSets(all, candidates, gpuRequest.scope)], candidates);
     const at = now();
     // Much may have happened in between. Looks come with a heartbeat, so one may be a heartbeat late, or left out.
     if (at - this.#observed > 2 * this.#interval + HEARTBEAT_MS) this.#stallDetector.forget();

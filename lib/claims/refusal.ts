@@ -63,7 +63,7 @@ function boundElsewhere(
 
 /** Not enough can be had now. @param outrun other claims took them first each time */
 export function unavailable(
-  { count, bound }: { count: number; bound?: Binding },
+  { count, isConnected, bound }: { count: number; isConnected: boolean; bound?: Binding },
   candidates: readonly Candidate[],
   outrun: boolean,
 ): GPUOwnerError {
@@ -77,7 +77,7 @@ export function unavailable(
   const message = outrun
     ? 'lost the race for a free GPU several times in a row'
     : notEnough(
-        count,
+        { count, isConnected },
         candidates.map(({ verdict }) => verdict),
       );
   if (bound !== undefined) return boundElsewhere(bound, message, reasons);
@@ -86,10 +86,14 @@ export function unavailable(
 }
 
 /** "2 GPUs asked for, only 1 is free" */
-export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state'>[]): string {
+export function notEnough(
+  { count, isConnected }: { count: number; isConnected?: boolean | undefined },
+  verdicts: readonly Pick<Verdict, 'state'>[],
+): string {
   const free = verdicts.filter(({ state }) => state === 'free').length;
   const have = free === 0 ? 'none is free' : `only ${free} ${free === 1 ? 'is' : 'are'} free`;
-  return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
+  const what = `${count} ${isConnected === true ? 'connected ' : ''}${count === 1 ? 'GPU' : 'GPUs'} asked for`;
+  return free >= count ? `${what}, the ${free} that are free are not connected` : `${what}, ${have}`;
 }
 
 export function listReasons(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {

@@ -31,8 +31,14 @@ import {
 } from './queue/index.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
 import { reasonsOf } from './refusal.ts';
-import type { JoiningRequest } from './rules/index.ts';
-import { backfilledSlots, freeOrKept, reserveForWaiters, withoutTooSmall } from './waiters-ahead.ts';
+import { type JoiningRequest, mostUsable } from './rules/index.ts';
+import {
+  backfilledSlots,
+  freeOrKept,
+  keepSets,
+  reserveForWaiters,
+  withoutTooSmall,
+} from './waiters-ahead.ts';
 
 export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
   /** ms; null: without limit */
@@ -355,7 +361,7 @@ class UnqueuedStallDetector {
   }: Pick<NotFound, 'candidates' | 'directory' | 'gpuRequest'>): boolean {
     const free = freeOrKept(candidates);
     const all = [...activeWaiters(readWaiters(directory))].filter(({ scope }) => scope === gpuRequest.scope);
-    const waiters = withoutTooSmall(all, candidates);
+    const waiters = withoutTooSmall([...keepSets(all, candidates, gpuRequest.scope)], candidates);
     const at = now();
     const uuids = new Set(free.map(({ gpu }) => gpu.uuid));
     this.#stallDetector.observe(waiters, uuids, at, backfilledSlots(candidates, uuids, waiters));
@@ -366,7 +372,7 @@ class UnqueuedStallDetector {
     const others = all.filter(({ slot }) => !this.#stallDetector.couldTake(slot));
     const open = free.map((each): Candidate => ({ ...each, verdict: { ...each.verdict, state: 'free' } }));
     const unreserved = reserveForWaiters(open, gpuRequest.scope, others);
-    return unreserved.filter(({ verdict }) => verdict.state === 'free').length >= gpuRequest.count;
+    return hasEnough(unreserved, gpuRequest);
   }
 }
 
@@ -401,6 +407,12 @@ interface InTheWay {
   isComplete: boolean;
 }
 
+/** Whether enough GPUs are free. */
+function hasEnough(candidates: readonly Candidate[], gpuRequest: JoiningRequest): boolean {
+  const free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu.uuid);
+  return mostUsable(gpuRequest, (uuid) => free.includes(uuid)) >= gpuRequest.count;
+}
+
 function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): InTheWay {
   const own = candidates.find(({ verdict }) => verdict.ownLeases !== undefined)?.verdict.ownLeases;
   // Only the end of a lease of one's own helps.
@@ -413,7 +425,7 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
   const ahead = new Set<number>();
   let isPolled = false;
   // Others took the GPUs first, so there is nothing to wait for.
-  let isComplete = candidates.filter(({ verdict }) => verdict.state === 'free').length < gpuRequest.count;
+  let isComplete = !hasEnough(candidates, gpuRequest);
   for (const { gpu, verdict } of candidates) {
     if (verdict.state === 'busy' && verdict.bookedUntil === undefined) isPolled = true;
     if (verdict.silent || verdict.retryAt !== undefined) isPolled = true;

@@ -1,20 +1,19 @@
 // The free GPUs of a claim that waiters ahead of it keep.
-import { mayBecomeFree, type Verdict } from '../gpus/index.ts';
+import type { Verdict } from '../gpus/index.ts';
 import { formatSince, sanitize } from '../platform/index.ts';
-import type { Candidate } from './evaluate.ts';
+import { type Candidate, type Circumstances, setsFor } from './evaluate.ts';
 import { formatShare } from './locks/index.ts';
-import { sizeOf, type Waiter } from './queue/index.ts';
+import { activeWaiters, sizeOf, type Waiter } from './queue/index.ts';
 import {
   backfilled,
   type DividedGPU,
+  freeTimes,
   type GPUUse,
   type JoiningRequest,
   keepRoom,
-  type RequestClass,
   reservedFor,
-  type ShareSize,
-  type TogetherLimit,
   unitsOf,
+  withKeptSets,
 } from './rules/index.ts';
 
 /** GPUs that are free, or would be if none of them was kept for a waiter ahead. */
@@ -26,6 +25,32 @@ export function freeOrKept(candidates: readonly Candidate[]): Candidate[] {
 function couldTake({ memory }: Pick<Waiter, 'memory'>, { sharing, verdict: { room } }: Candidate): boolean {
   if (memory === undefined) return (sharing?.taken ?? 0) === 0;
   return room === undefined || !sharing?.capacity || unitsOf(memory, sharing.capacity) <= room.room;
+}
+
+/** The waiters ahead, in order, each for connected GPUs with the set that is kept for it. Whatever this claim itself may use. */
+export function keepSets(
+  ahead: Iterable<Waiter>,
+  candidates: readonly Candidate[],
+  scope: string | null,
+): Iterable<Waiter> {
+  const gpus = candidates.map(
+    ({ gpu: { uuid }, verdict: { state }, lease, sharing }): GPUUse => ({
+      uuid,
+      lease,
+      state: (sharing?.taken ?? 0) > 0 ? 'shared' : state,
+    }),
+  );
+  return withKeptSets(ahead, scope, freeTimes(gpus, Date.now()));
+}
+
+/** All requests of a queue, in order, each for connected GPUs with the set that is kept for it. For those who show them. */
+export function showKeptSets(waiters: readonly Waiter[], gpus: readonly GPUUse[]): Waiter[] {
+  const freeAt = freeTimes(gpus, Date.now());
+  return waiters.map((waiter, i) => {
+    if (waiter.sets === undefined) return waiter;
+    const upToThis = [...activeWaiters(waiters.slice(0, i)), waiter];
+    return [...withKeptSets(upToThis, waiter.scope, freeAt)].at(-1) ?? waiter;
+  });
 }
 
 /** The waiters, each without the GPUs that are free for this claim, but not for that waiter. */
@@ -49,7 +74,7 @@ export function sharesAreKept(
   const divided = candidates.flatMap(({ gpu: { uuid }, sharing }): DividedGPU[] =>
     sharing?.capacity && uuids.includes(uuid) ? [{ uuid, capacity: sharing.capacity, taken: 0 }] : [],
   );
-  const kept = keepRoom(divided, scope, ahead);
+  const kept = keepRoom(divided, scope, keepSets(ahead, candidates, scope));
   const wanted = (uuid: string) => candidates.find(({ gpu }) => gpu.uuid === uuid)?.sharing?.wanted ?? 0;
   const open = divided.filter(
     ({ uuid, capacity }) => capacity - (kept.get(uuid)?.units ?? 0) >= wanted(uuid),
@@ -68,7 +93,7 @@ function keepRoomForWaiters(
       ? []
       : [{ uuid, capacity: room.limit, taken: sharing.taken }],
   );
-  const kept = keepRoom(divided, scope, ahead);
+  const kept = keepRoom(divided, scope, keepSets(ahead, candidates, scope));
   return candidates.map((candidate) => {
     const { gpu, verdict, sharing } = candidate;
     const { room } = verdict;
@@ -89,7 +114,7 @@ export function reserveForWaiters(
   if (candidates.some(({ sharing }) => (sharing?.wanted ?? null) !== null))
     return keepRoomForWaiters(candidates, scope, ahead);
   const free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu.uuid);
-  const reserved = reservedFor(free, scope, ahead);
+  const reserved = reservedFor(free, scope, keepSets(ahead, candidates, scope));
   return candidates.map((candidate) => {
     const waiter = reserved.get(candidate.gpu.uuid);
     if (waiter === undefined) return candidate;
@@ -104,34 +129,37 @@ export function reserveForWaiters(
  */
 export function backfill(
   candidates: Candidate[],
-  {
-    count,
-    limitMs = null,
-    memory,
-    class: priority = 'normal',
-  }: Pick<DiscoveryDemand, 'count' | 'memory' | 'class'> & { limitMs?: number | null | undefined },
+  circumstances: Pick<Circumstances, 'request' | 'connections'>,
   readAhead: () => Iterable<Waiter>,
 ): Candidate[] {
+  const { count, limitMs = null, memory, class: priority = 'normal' } = circumstances.request;
   if ((limitMs === null && priority !== 'preemptible') || memory !== undefined) return candidates;
-  const missing = count - candidates.filter(({ verdict }) => verdict.state === 'free').length;
-  const reserved = candidates
-    .filter(({ verdict }) => verdict.keptFor !== undefined)
-    .map(({ gpu }) => gpu.uuid);
-  if (missing <= 0 || reserved.length < missing) return candidates;
-  const request = {
-    slot: -1,
-    count: missing,
-    uuids: reserved,
-    scope: null,
-    limitMs,
-    tag: { class: priority },
-  };
-  const chosen = backfilled(reserved, [...readAhead(), request], candidates.map(useOf), Date.now()).get(
-    request.slot,
-  );
-  if (chosen === undefined) return candidates;
-  const free: Verdict = { state: 'free', reason: null, transient: false };
-  return candidates.map((each) => (chosen.includes(each.gpu.uuid) ? { ...each, verdict: free } : each));
+  const among = (set: readonly string[], isMeant: (verdict: Verdict) => boolean) =>
+    candidates
+      .filter(({ gpu, verdict }) => set.includes(gpu.uuid) && isMeant(verdict))
+      .map(({ gpu }) => gpu.uuid);
+  const sets = setsFor(candidates, circumstances).map((set) => ({
+    missing: count - among(set, ({ state }) => state === 'free').length,
+    reserved: among(set, ({ keptFor }) => keptFor !== undefined),
+  }));
+  if (sets.some(({ missing }) => missing <= 0)) return candidates;
+  for (const { missing, reserved } of sets) {
+    if (reserved.length < missing) continue;
+    const request = {
+      slot: -1,
+      count: missing,
+      uuids: reserved,
+      scope: null,
+      limitMs,
+      tag: { class: priority },
+    };
+    const ahead = [...keepSets(readAhead(), candidates, null), request];
+    const chosen = backfilled(reserved, ahead, candidates.map(useOf), Date.now()).get(request.slot);
+    if (chosen === undefined) continue;
+    const free: Verdict = { state: 'free', reason: null, transient: false };
+    return candidates.map((each) => (chosen.includes(each.gpu.uuid) ? { ...each, verdict: free } : each));
+  }
+  return candidates;
 }
 
 /** The slots of those that could use GPUs now which are kept for others. @param waiters in order */
@@ -149,37 +177,33 @@ function useOf({ gpu: { uuid }, verdict, lease }: Candidate): GPUUse {
   return { uuid, lease, state: lease !== null ? 'leased' : isFree ? 'free' : verdict.state };
 }
 
-/** The wishes of a request. */
-interface DiscoveryDemand {
-  count: number;
-  class?: RequestClass;
-  most?: number;
-  together?: readonly TogetherLimit[];
-  order?: string;
-  memory?: ShareSize;
-}
-
 /** The request of a waiter: all GPUs that might become free for it. */
 export function gpuRequestOf(
   candidates: readonly Candidate[],
-  { count, class: own = 'normal', most, together, order, memory }: DiscoveryDemand,
+  circumstances: Pick<Circumstances, 'request' | 'connections'>,
   scope: string | null,
 ): JoiningRequest {
+  const { count, class: own = 'normal', most, together, order, memory } = circumstances.request;
   // A GPU that is left out for now is no obstacle to others.
-  const wanted = candidates.filter(({ verdict }) => mayBecomeFree(verdict) && verdict.retryAt === undefined);
-  const uuids = wanted.map(({ gpu }) => gpu.uuid);
+  const sets = setsFor(
+    candidates.filter(({ verdict }) => verdict.retryAt === undefined),
+    circumstances,
+  );
+  const uuids = [...new Set(sets.flat())];
+  const choice = sets.length > 1 ? { sets } : {};
   const limit =
     scope !== null
       ? {}
       : { ...(most === undefined ? {} : { most }), ...(together === undefined ? {} : { together }) };
   const place = order === undefined ? {} : { order };
   const share = memory === undefined ? {} : { memory };
-  return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit, ...place, ...share };
+  const size = sizeOf(candidates, count);
+  return { count, uuids, ...choice, scope, class: own, size, ...limit, ...place, ...share };
 }
 
-function describeWaiter({ info, count, memory }: Waiter): string {
+function describeWaiter({ info, count, memory, sets }: Waiter): string {
   const command = sanitize(info.command, 80);
   const since = formatSince(info.since);
   const who = `${info.user}${info.pid ? ` (pid ${info.pid}${command ? `: ${command}` : ''})` : ''}`;
-  return `${who} is ahead in the wait queue, for ${memory === undefined ? '' : `${formatShare(memory)} of `}${count === 1 ? 'a GPU' : `${count} GPUs`}${since ? ` since ${since}` : ''}`;
+  return `${who} is ahead in the wait queue, for ${memory === undefined ? '' : `${formatShare(memory)} of `}${count === 1 ? 'a GPU' : `${count} ${sets === undefined ? '' : 'connected '}GPUs`}${since ? ` since ${since}` : ''}`;
 }

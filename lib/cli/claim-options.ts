@@ -86,6 +86,10 @@ export const MEMORY = {
   },
 } satisfies OptionTable;
 
+export const TOGETHER = {
+  together: { help: 'accept only GPUs that are connected with each other, by NVLink or one PCIe switch' },
+} satisfies OptionTable;
+
 /** @throws ERR_INVALID_ARGUMENT */
 export function refusePreemptibleShare({
   memory,
@@ -139,9 +143,15 @@ export function placeholderOption(help: string) {
 /** Options of the API by what they are called here. */
 const KEYS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
-    [...Object.keys(CRITERIA), 'memory', 'urgent', 'placeholder', 'visible-devices', 'lock-timeout'].map(
-      (name) => [name, camelCase(name)],
-    ),
+    [
+      'memory',
+      'together',
+      'urgent',
+      'placeholder',
+      'visible-devices',
+      'lock-timeout',
+      ...Object.keys(CRITERIA),
+    ].map((name) => [name, camelCase(name)]),
   ),
   gpus: 'count',
 };

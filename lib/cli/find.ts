@@ -7,6 +7,7 @@ import {
   countOption,
   MEMORY,
   NAMES,
+  TOGETHER,
   VISIBLE_DEVICES,
   WAIT,
   waitOption,
@@ -22,6 +23,7 @@ const GROUPS = [
     options: {
       ...countOption('look for'),
       ...MEMORY,
+      ...TOGETHER,
       ...WAIT,
       ...VISIBLE_DEVICES,
       json: { help: 'print an array of the GPUs instead, as in `status --json`' },

@@ -8,6 +8,7 @@ import {
   MEMORY,
   NAMES,
   placeholderOption,
+  TOGETHER,
   URGENT,
   VISIBLE_DEVICES,
   WAIT,
@@ -22,6 +23,7 @@ const GROUPS = [
     options: {
       ...countOption('claim'),
       ...MEMORY,
+      ...TOGETHER,
       ...WAIT,
       ...URGENT,
       ...placeholderOption(

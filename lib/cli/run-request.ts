@@ -19,6 +19,7 @@ import {
   NAMES,
   placeholderOption,
   refusePreemptibleShare,
+  TOGETHER,
   URGENT,
   VISIBLE_DEVICES,
   WAIT_BY_DEFAULT,
@@ -53,6 +54,7 @@ export const RUN_GROUPS = [
     options: {
       ...countOption('claim'),
       ...MEMORY,
+      ...TOGETHER,
       ...WAIT_BY_DEFAULT,
       ...URGENT,
       for: {

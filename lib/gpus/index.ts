@@ -33,6 +33,7 @@ export {
 export { type Asked, snapshot, snapshotSync } from './snapshot.ts';
 export { type CudaNote, describeSuspect, SUSPECT_MS, type Suspect, suspectsIn } from './suspect.ts';
 export {
+  connectedSets,
   connectionOf,
   cpusNear,
   isTopologyOf,

@@ -6,7 +6,7 @@ import {
 } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { listWords, sanitize } from '../platform/index.ts';
-import { bestConnected, type Topology, worthsOf } from './topology.ts';
+import { bestConnected, connectedSets, type Topology, worthsOf } from './topology.ts';
 import type { GPU, Verdict } from './types.ts';
 
 /** How much less free memory, as a part, a GPU may have than another one that it stands in for because of its connections. */
@@ -20,12 +20,13 @@ const SIMILAR = 0.9;
  * as a claim that needs a larger one says so; of the same size those with most free memory. The two are never mixed. The chosen
  * ones are returned in the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null:
  * there aren't that many.
- * @param topology null: unknown, or of no interest
+ * @param topology null: unknown, or of no interest @param together whether only GPUs will do that are connected with each other
  */
 export function select(
   candidates: readonly GPU[],
   count: number,
   topology: Topology | null = null,
+  together = false,
 ): GPU[] | null {
   if (!Number.isSafeInteger(count) || count < 1) {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `count: ${count} is not a number of GPUs; use 1, 2, …`);
@@ -36,22 +37,41 @@ export function select(
   const size = (gpu: GPU) => (isInstance(gpu) ? (gpu.memory.totalBytes ?? Number.POSITIVE_INFINITY) : 0);
   const bySize = (a: GPU, b: GPU) => (size(a) === size(b) ? 0 : size(a) - size(b));
   const sorted = kind.sort((a, b) => bySize(a, b) || worth(b) - worth(a) || byPlace(a, b));
+  if (together) return selectTogether(sorted, count, topology)?.sort(byPlace) ?? null;
   const chosen = topology !== null && kind === whole ? selectConnected(sorted, count, topology) : null;
   return (chosen ?? sorted.slice(0, count)).sort(byPlace);
 }
 
 /** @param sorted whole GPUs, the best first; null: all connections are as good */
 function selectConnected(sorted: readonly GPU[], count: number, topology: Topology): GPU[] | null {
-  const last = sorted[count - 1];
-  if (last === undefined) return null;
-  const least = worth(last) * (worth(last) > 0 ? SIMILAR : 1);
-  const similar = sorted.filter((gpu) => worth(gpu) >= least);
+  const similar = withSimilarMemory(sorted, count);
   if (!offersChoice(similar.length, count)) return null;
-  const worths = worthsOf(
-    topology,
-    similar.map(({ uuid }) => uuid),
-  );
+  const worths = worthsOf(topology, uuidsOf(similar));
   return bestConnected(similar.length, count, worths).map((i) => similar[i] as GPU);
+}
+
+/** @param sorted the best first; null: no such number of them is connected */
+function selectTogether(sorted: readonly GPU[], count: number, topology: Topology | null): GPU[] | null {
+  if (topology === null) return null;
+  for (const gpus of [withSimilarMemory(sorted, count), sorted]) {
+    const uuids = uuidsOf(gpus);
+    const sets = connectedSets(topology, uuids, count).map((set) => set.map((uuid) => uuids.indexOf(uuid)));
+    const worths = worthsOf(topology, uuids);
+    if (sets.length > 0) return bestConnected(gpus.length, count, worths, sets).map((i) => gpus[i] as GPU);
+  }
+  return null;
+}
+
+/** Those that have about as much free memory as the best `count`. */
+function withSimilarMemory(sorted: readonly GPU[], count: number): readonly GPU[] {
+  const last = sorted[count - 1];
+  if (last === undefined) return [];
+  const least = worth(last) * (worth(last) > 0 ? SIMILAR : 1);
+  return sorted.filter((gpu) => worth(gpu) >= least);
+}
+
+function uuidsOf(gpus: readonly GPU[]): string[] {
+  return gpus.map(({ uuid }) => uuid);
 }
 
 /** Whether connections can decide which GPUs are taken: of two, either one leaves the other. */

@@ -64,6 +64,56 @@ export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<T
   );
 }
 
+/** Connections that count for GPUs that are together: NVLink, or one PCIe switch. */
+const TOGETHER: ReadonlySet<LinkKind | null> = new Set(['nvlink', 'nvswitch', 'pcie-switch']);
+/** Machines have a few such sets; where NVLinks form a net, there may be more than anybody wants to try. */
+const MAX_CONNECTED_SETS = 32;
+
+/**
+ * The largest sets of some GPUs in which each two are together, of `count` or more: the best connected first, then by the order of
+ * the GPUs. Sets may overlap.
+ */
+export function connectedSets(
+  topology: Topology | null,
+  uuids: readonly string[],
+  count: number,
+): string[][] {
+  if (topology === null) return [];
+  const rows = uuids.map((uuid) => topology.uuids.indexOf(uuid));
+  const near = rows.map((a) => rows.map((b) => a !== b && TOGETHER.has(connectionAt(topology, a, b).kind)));
+  const found: number[][] = [];
+  // Bron and Kerbosch's algorithm 457: the GPU with the most others near it decides which ones begin a branch.
+  const extend = (set: number[], open: number[], done: readonly number[]) => {
+    if (found.length === MAX_CONNECTED_SETS || set.length + open.length < count) return;
+    if (open.length === 0 && done.length === 0) found.push(set.toSorted((a, b) => a - b));
+    let [pivot, most] = [-1, -1];
+    for (const each of [...open, ...done]) {
+      const others = open.filter((other) => near[each]?.[other]).length;
+      if (others > most) [pivot, most] = [each, others];
+      if (most >= open.length - 1) break;
+    }
+    let left = open;
+    let past = done;
+    for (const next of open.filter((each) => !near[pivot]?.[each])) {
+      const isNear = (other: number) => near[next]?.[other] === true;
+      extend([...set, next], left.filter(isNear), past.filter(isNear));
+      left = left.filter((each) => each !== next);
+      past = [...past, next];
+    }
+  };
+  extend([], [...rows.keys()], []);
+  const worths = worthsOf(topology, uuids);
+  const worthIn = (set: readonly number[]) =>
+    set.reduce((sum, a) => sum + set.reduce((part, b) => part + (worths[a * rows.length + b] ?? 0), 0), 0) /
+    (set.length * (set.length - 1));
+  const places = (a: readonly number[], b: readonly number[]) =>
+    a.map((each, i) => each - (b[i] ?? 0)).find((difference) => difference !== 0) ?? 0;
+  return found
+    .map((set) => ({ set, worth: worthIn(set) }))
+    .sort((a, b) => b.worth - a.worth || places(a.set, b.set))
+    .map(({ set }) => set.flatMap((at) => uuids[at] ?? []));
+}
+
 /** What is near a GPU; null: the driver doesn't tell. */
 export function placeOf(topology: Topology | null, uuid: string): Topology['places'][number] | null {
   return topology?.places[topology.uuids.indexOf(uuid)] ?? null;
@@ -148,17 +198,25 @@ const TAKEN = Number.NEGATIVE_INFINITY;
  * best connected with each other; then the first in the given order. Where there are too many sets to try, the best of those
  * that grow from one GPU each by the best next one.
  * @param worths as {@link worthsOf} gives them, for positions in the order
+ * @param among sets of positions, ascending: the GPUs are chosen within one of them
  * @returns positions, ascending
  */
-export function bestConnected(total: number, count: number, worths: Float64Array): number[] {
+export function bestConnected(
+  total: number,
+  count: number,
+  worths: Float64Array,
+  among: readonly (readonly number[])[] = [Array.from({ length: total }, (_, i) => i)],
+): number[] {
   /** What all others lose if a GPU is taken. */
   const degrees = new Float64Array(total);
   worths.forEach((worth, at) => {
     degrees[Math.floor(at / total)] = (degrees[Math.floor(at / total)] ?? 0) + worth;
   });
   const search = new Search(total, count, worths, degrees);
-  if (countSets(total, count) <= MAX_SETS) search.tryAll();
-  else search.grow();
+  for (const members of among) {
+    if (countSets(members.length, count) <= MAX_SETS) search.tryAll(members);
+    else search.grow(members);
+  }
   return search.best;
 }
 
@@ -187,23 +245,25 @@ class Search {
     this.#degrees = degrees;
   }
 
-  tryAll(from = 0, inner = 0, lost = 0): void {
+  tryAll(members: readonly number[], from = 0, inner = 0, lost = 0): void {
     const missing = this.#count - this.#chosen.length;
     if (missing === 0) {
       this.#compare(inner, lost);
       return;
     }
-    for (let i = from; i <= this.#total - missing; i++) {
+    for (let at = from; at <= members.length - missing; at++) {
+      const i = members[at] ?? 0;
       const gain = this.#gain(i);
       this.#chosen.push(i);
-      this.tryAll(i + 1, inner + gain, lost + (this.#degrees[i] ?? 0));
+      this.tryAll(members, at + 1, inner + gain, lost + (this.#degrees[i] ?? 0));
       this.#chosen.pop();
     }
   }
 
-  grow(): void {
-    for (let first = 0; first < this.#total; first++) {
-      const gains = new Float64Array(this.#total);
+  grow(members: readonly number[]): void {
+    for (const first of members) {
+      const gains = new Float64Array(this.#total).fill(TAKEN);
+      for (const each of members) gains[each] = 0;
       let inner = 0;
       let lost = 0;
       for (let next = first; ; next = this.#nextOf(gains)) {

@@ -15,6 +15,7 @@ import {
   readHolder,
   readIdle,
   readWaiters,
+  showKeptSets,
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
@@ -73,7 +74,12 @@ export function readActivity(
     }
   }
   const holdings = holdingsWhenAsked(directory);
-  const waiters = [...readWaiters(directory, null, holdings)];
+  const all = [...readWaiters(directory, null, holdings)];
+  const uses = [...new Set(all.flatMap(({ uuids }) => uuids))].map((uuid) => {
+    const lease = byGPU.get(uuid)?.info ?? null;
+    return { uuid, lease, state: lease === null ? ('free' as const) : ('leased' as const) };
+  });
+  const waiters = showKeptSets(all, uses);
   const waiting = waiters.map((waiter, i) => {
     const { info, count, isSuspended, uuids } = waiter;
     const gpus = uuids.map((uuid): WantedGPU => {

@@ -13,6 +13,7 @@ import {
   latestStarts,
   readWaiters,
   reservedFor,
+  showKeptSets,
   type Waiter,
   WaitQueue,
   whyHere,
@@ -49,7 +50,8 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
 const MINUTE_MS = 60_000;
 
 /** @param waiters from the first on */
-function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): QueueEntry[] {
+function describeQueue(all: readonly Waiter[], gpus: readonly GPUStatus[]): QueueEntry[] {
+  const waiters = showKeptSets(all, gpus);
   // GPUs that are booked by others don't count for what is foretold: the booking may not be over by then.
   const unbooked = waiters.map((waiter) => {
     const others = gpus.filter(({ booking }) => booking !== null && booking.user !== waiter.info.user);
@@ -62,7 +64,7 @@ function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): 
   return waiters.map((waiter, i) => {
     const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus
-      .filter(({ uuid }) => waiter.uuids.includes(uuid))
+      .filter(({ uuid }) => all[i]?.uuids.includes(uuid))
       .map(({ index, instance, uuid, reason, booking }) => {
         const before = reserved.get(uuid);
         const position = before === undefined ? 0 : waiters.findIndex(({ slot }) => slot === before.slot) + 1;
@@ -111,6 +113,7 @@ function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): 
         waiter.isAboveLimit ? null : whyHere(i, waiters),
         i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
         bookedText(waiter, gpus),
+        setsText(waiter, gpus),
       ].filter((text) => text !== null),
       waitingFor,
     };
@@ -129,15 +132,30 @@ function bookedText({ booked }: Waiter, gpus: readonly GPUStatus[]): string | nu
   return parts.length === 0 ? null : parts.join(', ');
 }
 
+const MAX_SETS = 4;
+
+/** The sets of connected GPUs that would do, and the one that is kept; null: any GPUs will do. */
+function setsText({ sets, uuids: kept }: Waiter, gpus: readonly GPUStatus[]): string | null {
+  if (sets === undefined) return null;
+  const labels = (set: readonly string[]) =>
+    gpus
+      .filter(({ uuid }) => set.includes(uuid))
+      .map(label)
+      .join();
+  const shown = sets.slice(0, MAX_SETS).map(labels);
+  if (sets.length > shown.length) shown.push(`one of ${sets.length - shown.length} other sets`);
+  return `connected GPUs are ${shown.join(' or ')}; those of ${labels(kept)} are kept for it`;
+}
+
 /** So many requests get a hint: more would take time, and are far from their turn. */
 const MAX_HINTS = 20;
 const HOUR_MS = 60 * MINUTE_MS;
 
 /** Says with which time limit a request could start at once on GPUs that are kept for others; null: with none. */
 function hintOf(waiter: Waiter, ahead: readonly Waiter[], gpus: readonly GPUStatus[]): string | null {
-  const { uuids, count, scope, limitMs, takesLimit, memory, isSuspended } = waiter;
+  const { uuids, sets, count, scope, limitMs, takesLimit, memory, isSuspended } = waiter;
   // Kept GPUs are lent as a whole only.
-  if (!takesLimit || scope !== null || memory !== undefined || isSuspended) return null;
+  if (!takesLimit || scope !== null || memory !== undefined || sets !== undefined || isSuspended) return null;
   const active = [...activeWaiters(ahead)];
   const free = gpus.filter((gpu) => gpu.state === 'free' && uuids.includes(gpu.uuid)).map(({ uuid }) => uuid);
   const reserved = reservedFor(free, scope, active);

@@ -32,12 +32,12 @@ export function whyWaiting(waiter: Waiter, { ahead, gpus, latestStart }: Circums
   const until = latestStart === null ? '' : `; by ${formatSince(latestStart)} at the latest`;
   if (others.length > 0) return `after ${requestsOf(others.map((each) => each.info))}${until}`;
   if (preempts.length > 0) return 'preemptible jobs give way to it';
-  return (
-    obstacles(
-      waiter,
-      gpus.filter(({ uuid }) => isWanted.has(uuid)),
-    ) + until
+  const text = obstacles(
+    waiter,
+    gpus.filter(({ uuid }) => isWanted.has(uuid)),
   );
+  const isForConnected = waiter.sets !== undefined && !/^(needs|starts) /.test(text);
+  return `${isForConnected ? 'needs connected GPUs: ' : ''}${text}${until}`;
 }
 
 /** "ben's vit-large", '2 requests of ben and 1 of cara', '7 requests of 4 users' */
@@ -60,7 +60,7 @@ function jobOf({ user, name }: LeaseInfo): string {
 }
 
 /** Says what is in the way of a request that is next. */
-function obstacles({ count, booked, scope }: Waiter, gpus: readonly WantedGPU[]): string {
+function obstacles({ count, booked, scope, sets }: Waiter, gpus: readonly WantedGPU[]): string {
   const holdersOf = ({ lease, shares }: WantedGPU): readonly LeaseInfo[] =>
     lease === null ? shares : [(scope === null ? null : lease.nested) ?? lease];
   const isReserved = (gpu: WantedGPU) =>
@@ -100,7 +100,7 @@ function obstacles({ count, booked, scope }: Waiter, gpus: readonly WantedGPU[])
   const shown = users.length > MAX_USERS ? [...users.slice(0, MAX_USERS - 1), `others ${others}`] : users;
   const more =
     busy.length === 0 ? '' : `; ${busy.length} ${busy.length === 1 ? 'is' : 'are'} used without a claim`;
-  return `needs ${missing === count ? '' : `${missing} more of `}${count === 1 ? 'a GPU' : `${count} GPUs`}: ${listWords(shown)}${more}`;
+  return `needs ${missing === count ? '' : `${missing} more of `}${count === 1 ? 'a GPU' : `${count} ${sets === undefined ? '' : 'connected '}GPUs`}: ${listWords(shown)}${more}`;
 }
 
 /** 'GPUs 6,7 are booked by cara from 09:00' */

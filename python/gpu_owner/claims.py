@@ -173,6 +173,7 @@ def claim(
     *,
     wait: Union[None, bool, float, str] = True,
     memory: Optional[Size] = None,
+    together: bool = False,
     min_free_memory: Optional[Size] = None,
     max_used_memory: Optional[Size] = None,
     allow_processes: bool = False,
@@ -202,6 +203,7 @@ def claim(
     count: how many; all or none.
     wait: True (default) until they are free; a number of seconds, or '10m': for at most that long; False: not at all.
     memory: '20GiB', '25%', or bytes: only so much of each GPU; others may have the rest. See limit_memory().
+    together: only GPUs that are connected with each other, by NVLink or one PCIe switch.
     min_free_memory, max_used_memory: '20GiB', or bytes (from 1 MiB on); max_used_memory="any": however much is in use.
     allow_processes: share with programs that run on the GPU without a claim.
     max_power: watts. max_utilization: percent. max_temperature: degrees Celsius. allow_unknown: accept those that the driver
@@ -237,8 +239,7 @@ def claim(
         args.append(f"--memory={memory}")
     if placeholder is not None:
         args.append(f"--placeholder={placeholder}")
-    if urgent:
-        args.append("--urgent")
+    args += [f"--{option}" for option, flag in (("together", together), ("urgent", urgent)) if flag]
     request = [*args, f"--visible-devices={visible_devices}"]
     form = form_of_names() if visible_devices is None else visible_devices
     if form is not None:

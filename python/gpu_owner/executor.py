@@ -76,6 +76,7 @@ class Executor(concurrent.futures.Executor):
         idle: Union[None, float, str] = None,
         wait: Union[None, bool, float, str] = True,
         memory: Optional[Size] = None,
+        together: bool = False,
         min_free_memory: Optional[Size] = None,
         max_used_memory: Optional[Size] = None,
         allow_processes: bool = False,
@@ -110,7 +111,8 @@ class Executor(concurrent.futures.Executor):
         for option, limit in (("for", time_limit), ("idle", idle), ("grace", grace)):
             if limit is not None:
                 self._args.append(f"--{option}={duration_word(limit, option.replace('for', 'time_limit'))}")
-        self._args += [f"--{option}" for option, flag in (("urgent", urgent), ("preemptible", preemptible)) if flag]
+        flags = (("together", together), ("urgent", urgent), ("preemptible", preemptible))
+        self._args += [f"--{option}" for option, flag in flags if flag]
         if max_workers is None:
             max_workers = max(1, len(read_json(self._words, ["status", "--json", *criteria_among(locals())])) // max(1, gpus))
         self._max_workers = whole_count(max_workers, "max_workers")

@@ -135,6 +135,7 @@ def submit(
     env: Optional[Mapping[str, str]] = None,
     wait: Union[None, bool, float, str] = True,
     memory: Optional[Size] = None,
+    together: bool = False,
     min_free_memory: Optional[Size] = None,
     max_used_memory: Optional[Size] = None,
     allow_processes: bool = False,
@@ -199,7 +200,7 @@ def submitted(options: Mapping[str, Any], on: Optional[str] = None) -> Tuple[Lis
     for name in ("time_limit", "idle", "grace"):
         if options[name] is not None:
             args.append(f"--{name.replace('time_limit', 'for')}={duration_word(options[name], name)}")
-    args += [f"--{name}" for name in ("notify", "urgent", "preemptible") if options[name]]
+    args += [f"--{name}" for name in ("notify", "together", "urgent", "preemptible") if options[name]]
     try:
         args += ["--", *(os.fspath(word) for word in words)]
     except TypeError as error:

@@ -29,6 +29,7 @@ _OPTIONS = (
     "visible_devices",
     "lock_timeout",
     "memory",
+    "together",
     "urgent",
     "preemptible",
     "idle",

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import { select } from '../../lib/gpus/selection.ts';
-import { bestConnected, connectionOf, type Topology } from '../../lib/gpus/topology.ts';
+import { bestConnected, connectedSets, connectionOf, type Topology } from '../../lib/gpus/topology.ts';
 import { GIB, makeGPU } from '../support/snapshots.ts';
 
 /** [level, NVLinks, by a switch] of each pair. */
@@ -15,11 +15,12 @@ function machine(frees: readonly number[], between: (a: number, b: number) => Pa
   const links = gpus.flatMap((_, a) => gpus.slice(a + 1).flatMap((_, i) => [...between(a, a + 1 + i)]));
   const place = { cpus: [], nodes: [], active: 0, inactive: 0 };
   const topology: Topology = { uuids: gpus.map(({ uuid }) => uuid), places: gpus.map(() => place), links };
-  const choose = (free: readonly number[], count: number) =>
+  const choose = (free: readonly number[], count: number, together = false) =>
     select(
       free.map((index) => gpus[index] as (typeof gpus)[number]),
       count,
       topology,
+      together,
     )?.map(({ index }) => index);
   return { topology, choose };
 }
@@ -156,6 +157,71 @@ test('on a thousand random machines, the best set is chosen, then the one that l
       best.find((each) => each.left === left)?.set,
     );
   }
+});
+
+/** The connections that random machines have: NVLink, one PCIe switch, and others. */
+const PAIRS: Pair[] = [
+  [40, 4, 0],
+  [0, 0, 0],
+  [40, 0, 0],
+  [-1, -1, 0],
+];
+const isTogether = (pair: Pair | undefined) => pair === PAIRS[0] || pair === PAIRS[1];
+
+test('on a thousand random machines, all sets of connected GPUs are found, and the best of those that are free is chosen', () => {
+  for (let seed = 1; seed <= 1000; seed++) {
+    const draw = random(seed);
+    const total = 2 + Math.floor(draw() * 7);
+    const count = 2 + Math.floor(draw() * 3);
+    const kinds = 1 + Math.floor(draw() * PAIRS.length);
+    const pairs = Array.from({ length: total * total }, () => PAIRS[Math.floor(draw() * kinds)] as Pair);
+    const between = (a: number, b: number) => pairs[Math.min(a, b) * total + Math.max(a, b)] as Pair;
+    const { topology, choose } = machine(alike(total), between);
+    const all = Array.from({ length: total }, (_, i) => i);
+    const connected = Array.from({ length: 2 ** total }, (_, bits) => all.filter((i) => (bits >> i) & 1))
+      .filter(({ length }) => length > 0)
+      .filter((set) => set.every((a) => set.every((b) => a === b || isTogether(between(a, b)))));
+    const largest = connected.filter(
+      (set) =>
+        set.length >= count &&
+        !connected.some((other) => other.length > set.length && set.every((i) => other.includes(i))),
+    );
+    const found = connectedSets(topology, topology.uuids, count).map((set) => set.join());
+    const expected = largest.map((set) => set.map((i) => `GPU-${i}`).join());
+    expect(found.toSorted(), `seed ${seed}`).toEqual(expected.toSorted().slice(0, found.length));
+    expect(found.length).toBe(Math.min(expected.length, 32));
+    const worth = (a: number, b: number) =>
+      between(a, b)[1] > 0 ? 400 : ([50, 20, 0][[0, 40, -1].indexOf(between(a, b)[0])] ?? 0);
+    const scored = connected
+      .filter((set) => set.length === count)
+      .map((set) => ({
+        set,
+        inner: within(set, worth),
+        left: within(
+          all.filter((i) => !set.includes(i)),
+          worth,
+        ),
+      }));
+    const inner = Math.max(...scored.map((each) => each.inner));
+    const left = Math.max(...scored.filter((each) => each.inner === inner).map((each) => each.left));
+    const chosen = choose(all, count, true);
+    if (scored.length === 0) expect(chosen, `seed ${seed}`).toBeUndefined();
+    else
+      expect(
+        scored.find(({ set }) => set.join() === chosen?.join()),
+        `seed ${seed}`,
+      ).toMatchObject({
+        inner,
+        left,
+      });
+  }
+});
+
+test('GPUs that have to be connected may have less memory than others', () => {
+  const small = machine([8 * GIB, 8 * GIB, 80 * GIB, 80 * GIB], (a, b) => (a + b === 1 ? [40, 4, 0] : FAR));
+  expect(small.choose([0, 1, 2, 3], 2, true)).toEqual([0, 1]);
+  expect(small.choose([0, 2, 3], 2, true)).toBeUndefined();
+  expect(switched.choose([1, 4, 6], 3, true)).toEqual([1, 4, 6]);
 });
 
 test('of 64 GPUs, as many as are asked for are found in sets that are connected', () => {

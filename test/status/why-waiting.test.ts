@@ -64,6 +64,12 @@ const CASES: [sentence: string, waiter: object, circumstances: object][] = [
   ['needs a GPU: k has 1, l 1 and others 2', {}, { gpus: [shares('k', 'l', 'm', 'n')] }],
   ['needs a GPU: ben has 1; 1 is used without a claim', {}, { gpus: [leased(0, 'ben'), busy(1)] }],
   ['GPU 1 is used without a claim', {}, { gpus: [busy(1)] }],
+  ['needs connected GPUs: ben has GPU 0', { count: 2, sets: [MINE] }, { gpus: [leased(0, 'ben'), gpu(1)] }],
+  [
+    'needs 1 more of 2 connected GPUs: ben has 1 and cara 1',
+    { count: 2, sets: [MINE] },
+    { gpus: [leased(0, 'ben'), leased(1, 'cara'), gpu(2)] },
+  ],
   ['preemptible jobs give way to it', { preempts: [5] }, { gpus: [leased(0, 'ben')] }],
   [
     'GPUs 0,1 are booked by cara until 00:00 2999-01-01',

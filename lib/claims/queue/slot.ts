@@ -121,7 +121,7 @@ export class Slot {
 
   #write(
     by: RecordContents,
-    { count, size = count, memory, uuids, scope, most, together = [] }: Omit<JoiningRequest, 'class'>,
+    { count, size = count, memory, uuids, sets, scope, most, together = [] }: Omit<JoiningRequest, 'class'>,
     preempts: readonly number[] = [],
   ): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
@@ -136,6 +136,7 @@ export class Slot {
       ...(most === undefined || !Number.isFinite(most) ? {} : { most }),
       ...(together.length === 0 ? {} : { together }),
       ...(preempts.length === 0 ? {} : { preempts }),
+      ...(sets === undefined ? {} : { sets: sets.map((set) => set.map((uuid) => uuids.indexOf(uuid))) }),
     };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);
     const offset = blockOffset(this.number);

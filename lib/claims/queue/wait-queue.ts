@@ -90,6 +90,8 @@ const SHARE_SIZE: schema.Check<ShareSize> = (value, path) => {
   return bytes === null ? { percent: percent ?? 100 } : { bytes };
 };
 const TIME = schema.or(schema.amount(8.64e15, Number.MIN_VALUE), null);
+/** There are no more sets of connected GPUs, nor GPUs in one. */
+const MAX_MEMBERS = 1_024;
 /** A user is in no more groups that have a limit. */
 const MAX_GROUPS = 16;
 const REQUEST = schema.record({
@@ -99,6 +101,10 @@ const REQUEST = schema.record({
   size: schema.or(schema.amount(), undefined),
   memory: schema.or(SHARE_SIZE, undefined),
   uuids: schema.validOf(schema.text),
+  sets: schema.or(
+    schema.listOf(schema.listOf(schema.whole(MAX_MEMBERS), MAX_MEMBERS), MAX_MEMBERS),
+    undefined,
+  ),
   scope: schema.or(schema.text, null),
   limitMs: TIME,
   takesLimit: schema.or(schema.flag, false),
@@ -207,6 +213,7 @@ export class WaitQueue {
       size = count,
       memory,
       uuids,
+      sets,
       scope,
       limitMs,
       takesLimit,
@@ -232,6 +239,7 @@ export class WaitQueue {
       size,
       ...(memory === undefined ? {} : { memory }),
       uuids,
+      ...(sets === undefined ? {} : { sets: namedSets(sets, uuids, count) }),
       scope,
       info,
       limitMs,
@@ -296,11 +304,26 @@ export function* activeWaiters(waiters: Iterable<Waiter>, skipped?: ReadonlySet<
       yield withoutGPUs(waiter, waiter.booked);
 }
 
+/** Sets of connected GPUs, which the record has as positions among the UUIDs: of a long list only the first ones fit. */
+function namedSets(
+  sets: readonly (readonly number[])[],
+  uuids: readonly string[],
+  count: number,
+): string[][] {
+  return sets.map((set) => set.flatMap((at) => uuids[at] ?? [])).filter((set) => set.length >= count);
+}
+
 /** A request without some of the GPUs that would do. */
-export function withoutGPUs<Request extends Pick<GpuRequest, 'uuids'>>(
+export function withoutGPUs<Request extends Pick<GpuRequest, 'count' | 'uuids' | 'sets'>>(
   request: Request,
   uuids: readonly string[],
 ): Request {
   if (uuids.length === 0) return request;
-  return { ...request, uuids: request.uuids.filter((uuid) => !uuids.includes(uuid)) };
+  const isLeft = (uuid: string) => !uuids.includes(uuid);
+  const sets = request.sets?.map((set) => set.filter(isLeft)).filter((set) => set.length >= request.count);
+  return {
+    ...request,
+    uuids: request.uuids.filter(isLeft),
+    ...(sets === undefined ? {} : { sets }),
+  };
 }

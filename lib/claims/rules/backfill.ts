@@ -4,7 +4,8 @@ import { type GPUUse, type LimitedRequest, latestStart, latestStarts } from './l
 /**
  * Whether a request may use these free GPUs before those ahead of it, though they are kept for them: it will have given them
  * back before they are needed. No latest start of another request is put off by it.
- * @param limitMs how long it uses them @param ahead all requests that are served before, in order @param now as `Date.now()`
+ * @param limitMs how long it uses them @param ahead all requests that are served before, in order, as `withKeptSets` has them
+ * @param now as `Date.now()`
  */
 export function mayBackfill(
   uuids: readonly string[],
@@ -50,7 +51,7 @@ export function mayUseMeanwhile(
 
 /**
  * The requests that may use free GPUs before those ahead of them, each with these GPUs. An earlier one takes its GPUs first.
- * @param free that are kept for requests @param requests in the order in which they are served
+ * @param free that are kept for requests @param requests in the order in which they are served, as `withKeptSets` has them
  */
 export function backfilled(
   free: readonly string[],

@@ -6,7 +6,7 @@ export {
   bookingInTheWay,
   bookingsInForce,
 } from './bookings.ts';
-export { type GPUUse, latestStarts } from './latest-start.ts';
+export { freeTimes, type GPUUse, latestStarts } from './latest-start.ts';
 export { isAboveLimit, limitOf, type TogetherLimit, type UserLimit } from './limits.ts';
 export {
   CLASSES,
@@ -27,4 +27,11 @@ export {
 export { type PreemptibleLease, whoGivesWay } from './preemption.ts';
 export { whyHere } from './reason.ts';
 export { bestFit, type DividedGPU, keepRoom, type ShareSize, unitsOf } from './shares.ts';
-export { findBlockers, type GpuRequest, type JoiningRequest, reservedFor } from './turn.ts';
+export {
+  findBlockers,
+  type GpuRequest,
+  type JoiningRequest,
+  mostUsable,
+  reservedFor,
+  withKeptSets,
+} from './turn.ts';

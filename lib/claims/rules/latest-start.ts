@@ -30,12 +30,23 @@ interface Pool {
   isMixed: boolean;
 }
 
+/** When each GPU is free at the latest, for `withKeptSets`. @param now as `Date.now()` */
+export function freeTimes(gpus: readonly GPUUse[], now: number): (uuid: string) => number {
+  const times = new Map(
+    gpus.map((gpu) => {
+      const isFree = gpu.lease === null && !['shared', 'busy', 'unavailable'].includes(gpu.state);
+      return [gpu.uuid, isFree ? 0 : latestEnd({ ...gpu, state: 'leased' }, now)];
+    }),
+  );
+  return (uuid) => times.get(uuid) ?? Number.POSITIVE_INFINITY;
+}
+
 /**
  * When each request gets its GPUs at the latest, if everybody keeps their time limits; Infinity: that can't be told. In ms since 1970.
  *
  * A request that is served earlier than foretold may choose other GPUs. So requests ahead must want the same GPUs, or none of
  * them: then it doesn't matter which they choose.
- * @param requests in the order in which they are served @param now as `Date.now()`
+ * @param requests in the order in which they are served; for connected GPUs, with the set that is kept @param now as `Date.now()`
  */
 export function latestStarts(
   requests: readonly LimitedRequest[],
@@ -43,7 +54,7 @@ export function latestStarts(
   now: number,
 ): number[] {
   const pools = new Map<string, Pool>();
-  return requests.map(({ count, uuids, scope, limitMs }) => {
+  return requests.map(({ count, uuids, sets, scope, limitMs }) => {
     // Only a job knows how its GPUs are used inside of it.
     if (scope !== null) return Number.POSITIVE_INFINITY;
     const key = uuids.toSorted().join();
@@ -52,8 +63,12 @@ export function latestStarts(
     const start = pool.times[count - 1] ?? Number.POSITIVE_INFINITY;
     const end = start + (limitMs ?? Number.POSITIVE_INFINITY) + TIMEOUTS.grace;
     pool.times = ascending(pool.times.map((time, i) => (i < count ? end : time)));
+    const isKnown = !pool.isMixed && start > now;
+    // It may start earlier, in another set.
+    if (sets !== undefined)
+      pools.set(`${key} or another`, newPool(sets.flat(), [...pools.values()], gpus, now));
     // One that could have its GPUs, and waits nevertheless, waits for something that isn't a lease.
-    return !pool.isMixed && start > now ? start : Number.POSITIVE_INFINITY;
+    return isKnown ? start : Number.POSITIVE_INFINITY;
   });
 }
 

@@ -11,6 +11,8 @@ export interface GpuRequest {
   memory?: ShareSize;
   /** The GPUs that would do, as far as is known when they aren't free. */
   uuids: readonly string[];
+  /** The sets of connected GPUs, among these, of which one has to have enough; missing: any of the GPUs will do. */
+  sets?: readonly (readonly string[])[];
   /** The job within whose GPUs this is; wishes of different scopes don't concern each other. null: the machine. */
   scope: string | null;
 }
@@ -26,6 +28,47 @@ export interface JoiningRequest extends Omit<GpuRequest, 'slot'> {
   together?: readonly TogetherLimit[];
   /** The tag that it had before, as text. */
   order?: string;
+}
+
+/** How many of some GPUs a request could use at most: one for connected GPUs uses those of one set. */
+export function mostUsable(
+  { uuids, sets = [uuids] }: Pick<GpuRequest, 'uuids' | 'sets'>,
+  isAmong: (uuid: string) => boolean,
+): number {
+  return Math.max(0, ...sets.map((set) => set.filter(isAmong).length));
+}
+
+/**
+ * Requests, each for connected GPUs with the one set that is kept for it: the one that is free first by time limits, else the one that
+ * lacks the fewest GPUs, of equals the first. As nothing else starts there, its GPUs come free, and the set changes only for a better one.
+ * @param ahead in order @param freeAt when a GPU is free at the latest, in ms since 1970; 0: it is free; Infinity: unknown
+ */
+export function* withKeptSets<Waiting extends GpuRequest>(
+  ahead: Iterable<Waiting>,
+  scope: string | null,
+  freeAt: (uuid: string) => number,
+): Generator<Waiting> {
+  const wanted = new Set<string>();
+  for (const request of ahead) {
+    const { count, sets } = request;
+    if (request.scope !== scope) {
+      yield request;
+      continue;
+    }
+    let uuids = sets === undefined ? request.uuids : [];
+    let best = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
+    for (const set of sets ?? []) {
+      const times = set.map((uuid) => (wanted.has(uuid) ? Number.POSITIVE_INFINITY : freeAt(uuid)));
+      const start = times.toSorted((a, b) => a - b)[count - 1] ?? Number.POSITIVE_INFINITY;
+      const missing = Math.max(0, count - times.filter((time) => time === 0).length);
+      const [bestStart = 0, fewest = 0] = best;
+      if (start > bestStart || (start === bestStart && missing >= fewest)) continue;
+      best = [start, missing];
+      uuids = set;
+    }
+    for (const uuid of uuids) wanted.add(uuid);
+    yield sets === undefined ? request : { ...request, uuids };
+  }
 }
 
 /**
@@ -57,30 +100,27 @@ export function reservedFor<Waiting extends GpuRequest>(
  * @param nearestFirst those ahead; read no further than need be
  */
 export function findBlockers<Waiting extends GpuRequest>(
-  { count, uuids, scope }: Omit<GpuRequest, 'slot'>,
+  { count, uuids, sets = [uuids], scope }: Omit<GpuRequest, 'slot'>,
   nearestFirst: Iterable<Waiting>,
 ): Waiting[] {
   const wanted = new Set(uuids);
+  const own = sets.map((set) => [...new Set(set)]);
+  const leftBeside = (taken: ReadonlySet<string>) =>
+    Math.max(0, ...own.map((set) => set.filter((uuid) => !taken.has(uuid)).length));
   const together: Waiting[] = [];
-  let uncovered = wanted;
+  const covered = new Set<string>();
   for (const request of nearestFirst) {
     if (request.scope !== scope) continue;
-    const alone = without(wanted, request.uuids).size;
+    // Which set of connected GPUs is kept for it in the end isn't known.
+    const { sets: kept = [request.uuids] } = request;
     // Fewer may be wanted than are needed, as long as some are silent and haven't told their UUIDs. No waiter is to blame for
     // that.
-    if (alone === wanted.size) continue;
-    if (alone < count) return [request];
-    const after = without(uncovered, request.uuids);
-    if (after.size === uncovered.size) continue;
+    if (!kept.every((set) => set.some((uuid) => wanted.has(uuid)))) continue;
+    if (kept.every((set) => leftBeside(new Set(set)) < count)) return [request];
+    if (kept.length > 1 || request.uuids.every((uuid) => covered.has(uuid) || !wanted.has(uuid))) continue;
     together.push(request);
-    uncovered = after;
-    if (uncovered.size < count) return together;
+    for (const uuid of request.uuids) covered.add(uuid);
+    if (leftBeside(covered) < count) return together;
   }
   return [];
-}
-
-function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
-  const remaining = new Set(uuids);
-  for (const uuid of taken) remaining.delete(uuid);
-  return remaining;
 }

@@ -1,0 +1,212 @@
+// Requests that insist on connected GPUs: they wait for a set, keep the one that comes free first, and leave the others to those
+// behind them.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { endHolder, RUN, startHolder } from '../support/holders.ts';
+import { command, finished, Machine, python, root } from '../support/machine.ts';
+import { fixture, Waiters } from './waiters.ts';
+
+let machine: Machine;
+let waiters: Waiters;
+let uuids: string[];
+beforeEach(async () => {
+  machine = new Machine(fixture('pairs.conf'));
+  waiters = new Waiters(machine);
+  uuids = (await machine.status()).map(({ uuid }: { uuid: string }) => uuid);
+});
+afterEach(() => machine.close());
+
+const SHOW = ['--', 'sh', '-c', 'echo "on $CUDA_VISIBLE_DEVICES"'];
+const on = (...indices: number[]) => `on ${indices.map((index) => uuids[index]).join(',')}\n`;
+const holdOf = (...indices: number[]) => ['--devices', indices.join()];
+const run = (...options: string[]) => machine.runCommand([...RUN, ...options, ...SHOW]);
+const runNow = (...options: string[]) => run('--no-wait', ...options);
+const wait = (...options: string[]) => finished(machine.startCommand([...RUN, ...options, ...SHOW]));
+
+test('a request for connected GPUs waits for them, keeps one set, and leaves the rest to others', async () => {
+  expect(await runNow('-n', '2', '--together')).toMatchObject({ stdout: on(0, 2) });
+  const first = await startHolder(machine, holdOf(0));
+  const second = await startHolder(machine, holdOf(3));
+  expect(await runNow('-n', '2')).toMatchObject({ stdout: on(1, 2) });
+  expect(await runNow('-n', '2', '--together')).toMatchObject({
+    code: 75,
+    stderr: expect.stringContaining('2 connected GPUs asked for, the 2 that are free are not connected'),
+  });
+  const waiting = wait('-n', '2', '--together');
+  await waiters.untilWaiting(1);
+  const [entry] = await waiters.queue();
+  expect(entry.why).toMatch(/^needs connected GPUs: \S+ has GPU 0$/);
+  expect(entry.details).toEqual(['connected GPUs are 0,2 or 1,3; those of 0,2 are kept for it']);
+  expect(entry.waitingFor).toHaveLength(4);
+  // GPU 2 is kept, GPU 1 isn't.
+  expect(await runNow()).toMatchObject({ stdout: on(1) });
+  expect(await runNow(...holdOf(2))).toMatchObject({
+    code: 75,
+    stderr: expect.stringContaining('is ahead in the wait queue, for 2 connected GPUs'),
+  });
+  await endHolder(second);
+  expect(await waiting).toMatchObject({ code: 0, stdout: on(1, 3) });
+  await endHolder(first);
+});
+
+test('the set that is kept is the one that comes free first by time limits', async () => {
+  await startHolder(machine, holdOf(0));
+  await startHolder(machine, [...holdOf(3), '--for', '4h']);
+  wait('-n', '2', '--together');
+  await waiters.untilWaiting(1);
+  const [entry] = await waiters.queue();
+  expect(entry.details).toEqual(['connected GPUs are 0,2 or 1,3; those of 1,3 are kept for it']);
+  expect(Date.parse(entry.latestStart) - Date.now()).toBeGreaterThan(3.9 * 3_600_000);
+  expect(await runNow()).toMatchObject({ stdout: on(2) });
+  // GPUs that are kept are lent to those that give them back in time.
+  expect(await runNow(...holdOf(1))).toMatchObject({ code: 75 });
+  expect(await runNow(...holdOf(1), '--for', '1h')).toMatchObject({ stdout: on(1) });
+  expect(await runNow(...holdOf(1), '--for', '5h')).toMatchObject({ code: 75 });
+});
+
+test('requests behind one for connected GPUs start as soon as GPUs come free that it doesn’t need', async () => {
+  const holders = await Promise.all([0, 1, 2, 3].map((index) => startHolder(machine, holdOf(index))));
+  const large = wait('-n', '2', '--together');
+  await waiters.untilWaiting(1);
+  const small = wait();
+  await waiters.untilWaiting(2);
+  await endHolder(holders[2] as (typeof holders)[0]);
+  expect((await waiters.queue()).map(({ why }) => why)).toEqual([
+    expect.stringContaining('has GPU 0'),
+    expect.stringMatching(/^after 1 request of /),
+  ]);
+  await endHolder(holders[1] as (typeof holders)[0]);
+  expect(await small).toMatchObject({ stdout: on(1) });
+  await endHolder(holders[0] as (typeof holders)[0]);
+  expect(await large).toMatchObject({ stdout: on(0, 2) });
+});
+
+test('two requests for connected GPUs keep different sets', async () => {
+  const all = await startHolder(machine, ['-n', '4']);
+  const both = [wait('-n', '2', '--together')];
+  await waiters.untilWaiting(1);
+  both.push(wait('-n', '2', '--together'));
+  await waiters.untilWaiting(2);
+  await endHolder(all);
+  const sets = (await Promise.all(both)).map(({ stdout }) => stdout);
+  expect(sets.every((set) => [on(0, 2), on(1, 3)].includes(set))).toBe(true);
+});
+
+test('preemptible jobs give way for the set that costs the fewest GPUs', async () => {
+  await startHolder(machine, holdOf(3));
+  const preempted = await startHolder(machine, ['--preemptible', '--grace', '1s', ...holdOf(0)]);
+  const kept = await startHolder(machine, ['--preemptible', '--grace', '1s', ...holdOf(1)]);
+  expect(await run('-n', '2', '--together')).toMatchObject({ stdout: on(0, 2) });
+  expect(preempted.exitCode ?? preempted.signalCode).not.toBeNull();
+  expect(kept.exitCode).toBeNull();
+});
+
+test('what no set of the machine can satisfy is refused at once', async () => {
+  expect(await run('-n', '3', '--together')).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining(
+      '3 connected GPUs asked for (--together), but of those that may be used here, at most 2 are connected by NVLink or one PCIe switch. Ask for fewer, or leave out --together',
+    ),
+  });
+  expect(await run('-n', '2', '--together', ...holdOf(0, 1))).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining(
+      'no two are connected by NVLink or one PCIe switch. Leave out --together',
+    ),
+  });
+  expect(await run('-n', '5', '--together')).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining('this machine has 4'),
+  });
+  expect(await run('-n', '2', '--together', '--memory', '10GiB')).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining('--together and --memory contradict each other'),
+  });
+});
+
+test('Python and Node.js claim connected GPUs, for each call of a pool, too', async () => {
+  await startHolder(machine, holdOf(0));
+  const program = `import os
+from gpu_owner import Executor, GPUUnavailableError, claim, submit
+
+def shown():
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+if __name__ == "__main__":
+    with claim(2, together=True) as gpus:
+        print([gpu.index for gpu in gpus])
+    with claim(1, devices=1):
+        try:
+            claim(2, together=True, wait=False)
+        except GPUUnavailableError as error:
+            print(error)
+    job = submit(["printenv", "CUDA_VISIBLE_DEVICES"], gpus=2, together=True)
+    job.wait()
+    print("on", job.log().splitlines()[-1])
+    with Executor(gpus=2, max_workers=1, together=True) as pool:
+        print("on", pool.submit(shown).result())
+`;
+  const path = join(machine.directory, 'program.py');
+  writeFileSync(path, program);
+  const { stdout, stderr } = await machine.run([python, path], {
+    env: { PYTHONPATH: join(root, 'python'), GPU_OWNER_COMMAND: join(root, 'bin', 'gpu-owner.cjs') },
+  });
+  expect(stdout.split('\n'), stderr).toEqual([
+    '[1, 3]',
+    expect.stringContaining('2 connected GPUs asked for, the 2 that are free are not connected'),
+    ...Array(4).fill(expect.stringContaining('  GPU ')),
+    ...Array(2).fill(on(1, 3).trim()),
+    '',
+  ]);
+  expect(
+    await machine.runScript(
+      'console.log(new GPUOwner({ count: 2, together: true }).devices.map(({ index }) => index).join())',
+    ),
+  ).toMatchObject({ stdout: '1,3\n' });
+});
+
+test('where NVSwitches connect all GPUs, any will do, and MIG instances never', async () => {
+  const simulate = (name: string) => ({ env: { GPU_OWNER_SIMULATE: name } });
+  const find = async (name: string, ...options: string[]) =>
+    machine.runCommand(['find', '--together', '--visible-devices', 'index', ...options], simulate(name));
+  expect(await find('h200x8', '-n', '3', '--devices', '1,4,6-7')).toMatchObject({ stdout: '1,4,6\n' });
+  expect(await find('h200x8', '-n', '8')).toMatchObject({ stdout: '0,1,2,3,4,5,6,7\n' });
+  // Two GPUs on one PCIe switch are connected, too, but NVLink is better.
+  expect(await find('a100x4-bridges', '-n', '2')).toMatchObject({ stdout: '0,2\n' });
+  expect(await find('a100x4-bridges', '-n', '2', '--devices', '0-1')).toMatchObject({ stdout: '0,1\n' });
+  expect(await find('a100x4-bridges', '-n', '2', '--devices', '1-2')).toMatchObject({ code: 64 });
+  expect(await find('a100x4-mig', '-n', '2', '--devices', '*MIG*')).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining('connected GPUs asked for'),
+  });
+});
+
+test('inside of a job, a step gets connected ones of its GPUs', async () => {
+  const step = ['run', '-n', '2', '--together', '--no-wait', ...SHOW];
+  expect(await run('-n', '3', ...holdOf(0, 1, 2), '--together')).toMatchObject({ code: 64 });
+  const words = (devices: string) => [
+    ...RUN,
+    '-n',
+    '3',
+    '--devices',
+    devices,
+    '--',
+    process.execPath,
+    command,
+    ...step,
+  ];
+  expect(await machine.runCommand(words('0,1,2'))).toMatchObject({ stdout: on(0, 2) });
+  expect(await machine.runCommand(words('1-3'))).toMatchObject({ stdout: on(1, 3) });
+});
+
+test('where the driver tells nothing of connections, nobody waits for them', async () => {
+  machine.set('error=nvlink:999', 'error=topology:999');
+  expect(await run('-n', '2', '--together')).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining(
+      "but the driver doesn't tell how GPUs are connected. Leave out --together",
+    ),
+  });
+  expect(await run('--together')).toMatchObject({ code: 0 });
+});
