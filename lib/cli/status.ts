@@ -105,13 +105,12 @@ function reasonLines(gpu: JudgedGPU, width: number, colour: boolean): string[] {
   if (booked !== '' && !gpu.reason?.includes(booked)) warning.unshift(...wrapText(booked, columns));
   if (gpu.state === 'shared') {
     const [all = ''] = (gpu.reason ?? '').split(': ', 1);
-    const [, intruders] = /; ([^;]+ on it without a claim)$/.exec(gpu.reason ?? '') ?? [];
     const each = gpu.shares.flatMap((share) => {
       const lines = wrapText(describeShare(share, { hostname: hostName() }), columns);
       const isOverused = colour && (share.usedBytes ?? 0) > share.bytes;
       return isOverused ? lines.map((line) => `\u001b[31m${line}\u001b[0m`) : lines;
     });
-    const others = intruders === undefined ? [] : wrapText(intruders, columns);
+    const others = gpu.intruders === undefined ? [] : wrapText(gpu.intruders, columns);
     const isUntold = gpu.shares.length > 0 && gpu.shares.every(({ usedBytes }) => usedBytes === null);
     const untold = isUntold ? wrapText(UNTOLD_USE, columns) : [];
     return [...wrapText(`${all}:`, columns), ...each, ...others, ...untold, ...warning].map(

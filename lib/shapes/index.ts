@@ -184,6 +184,7 @@ const GPU_FIELDS = {
     'leased: also booked by others; shared: parts of its memory are leased; busy: used without a lease; unavailable: unusable, or banned',
   ),
   reason: described(or(foreign), 'why it is not free, or suspect'),
+  intruders: described(optional(foreign), 'the programs on a leased GPU that have no claim of it, in words'),
   lease: or(shape('Lease', LEASE)),
   shares: described(schema.validOf(shape('Share', SHARE)), 'the parts of its memory that are leased'),
   idle: described(or(shape('Idle', IDLE)), 'null: it works, or this is unknown'),

@@ -12,9 +12,7 @@ class GPUMemory(TypedDict):
     reservedBytes: Optional[int]
 
 
-class GPU(TypedDict):
-    """A GPU or MIG instance, as in `gpu-owner status --json`. null is unknown."""
-
+class _GPU(TypedDict):
     index: int
     instance: Optional[int]
     uuid: str
@@ -39,6 +37,12 @@ class GPU(TypedDict):
     idle: Optional["Idle"]
     booking: Optional["Booking"]
     suspect: Optional["Suspect"]
+
+
+class GPU(_GPU, total=False):
+    """A GPU or MIG instance, as in `gpu-owner status --json`. null is unknown."""
+
+    intruders: str
 
 
 class _Process(TypedDict):
@@ -383,6 +387,7 @@ class GPUAttributes:
     processes: Optional[List["Process"]]
     state: Literal["free", "leased", "shared", "busy", "unavailable"]
     reason: Optional[str]
+    intruders: str
     lease: Optional["Lease"]
     shares: List["Share"]
     idle: Optional["Idle"]
