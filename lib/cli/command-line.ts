@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, durationsOf, listWords, sanitize, setVariables, showValue } from '../platform/index.ts';
-import { optionFor, remedyForOption } from './foreign-words.ts';
+import { setVariables, showValue } from '../platform/index.ts';
+import { durationAfterWait, listWithSpaces } from './mistakes.ts';
 
 /** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
 export type Candidates = readonly string[] | 'file' | 'directory' | 'machine' | 'job';
@@ -87,45 +87,6 @@ export interface Parsed<Groups extends readonly OptionGroup[] = readonly OptionG
   args: readonly string[];
 }
 
-/**
- * Where a command line of the user's begins, whose words are left alone: at the first word that is no option ('word'), at `--` only
- * ('dashes'), or nowhere.
- */
-type CommandLine = 'word' | 'dashes' | null;
-
-/** @throws ERR_INVALID_ARGUMENT, naming what is wrong */
-export function parse<Table extends OptionTable>(
-  args: readonly string[],
-  table: Table,
-  commandLine: CommandLine = null,
-): Parsed<[{ options: Table }]> {
-  const options: OptionTable = { ...COMMON_OPTIONS, ...table };
-  const values: MutableValues = {};
-  const positionals: string[] = [];
-  let at = 0;
-  for (; at < args.length; at++) {
-    const arg = args[at] ?? '';
-    if (arg === '--') break;
-    refuseLongDash(arg);
-    if (arg.startsWith('--')) at += readLong(arg, args[at + 1], options, values);
-    else if (arg.startsWith('-') && arg !== '-') at += readShort(arg, args[at + 1], options, values);
-    else if (commandLine === 'word') break;
-    else positionals.push(arg);
-  }
-  const rest = args.slice(args[at] === '--' ? at + 1 : at);
-  const command = commandLine === null ? [] : rest;
-  if (commandLine === null) positionals.push(...rest);
-  return { values: values as Parsed<[{ options: Table }]>['values'], positionals, command, args };
-}
-
-/** Text editors and web pages put other dashes in place of `-` and `--`. @throws ERR_INVALID_ARGUMENT */
-export function refuseLongDash(word: string): void {
-  const [, dashes = '', rest = ''] = /^([-\u2010-\u2015\u2212\ufe58\ufe63\uff0d]+)(.*)$/s.exec(word) ?? [];
-  if (/^-*$/.test(dashes)) return;
-  const right = `${/^\w(?:=|$)/.test(rest) ? '-' : '--'}${sanitize(rest, 60)}`;
-  throw usage(`${showValue(word)} begins with a long dash, not with hyphens; write ${right}`);
-}
-
 /** Has this process and its children use a simulated machine, if the command line names one. @throws ERR_INVALID_ARGUMENT */
 export function simulateMachine({ simulate: machine }: AnyValues): void {
   if (typeof machine !== 'string') return;
@@ -135,87 +96,6 @@ export function simulateMachine({ simulate: machine }: AnyValues): void {
       '--simulate needs a number of GPUs (4), the name of a machine, or the path of a file that describes one',
     );
   setVariables({ GPU_OWNER_SIMULATE: machine });
-}
-
-type MutableValues = { -readonly [Name in keyof AnyValues]: AnyValues[Name] };
-
-/** Reads `--name`, `--name=VALUE` or `--name VALUE`. @returns how many following words belong to it */
-function readLong(
-  arg: string,
-  next: string | undefined,
-  options: OptionTable,
-  values: MutableValues,
-): number {
-  const equals = arg.indexOf('=');
-  const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals);
-  const option = Object.hasOwn(options, name) ? options[name] : undefined;
-  if (option === undefined) throw unknown(`--${name}`, options, equals >= 0 ? arg.slice(equals + 1) : next);
-  if (equals >= 0) {
-    if (option.value === undefined) throw usage(`--${name} takes no value`);
-    store(values, name, option, arg.slice(equals + 1));
-    return 0;
-  }
-  if (option.value === undefined || option.isValueOptional) {
-    // `--wait=10m --wait` waits ten minutes at most.
-    if (values[name] === undefined || option.isRepeatable) store(values, name, option, true);
-    return 0;
-  }
-  store(values, name, option, valueAt(next, arg));
-  return 1;
-}
-
-/** Reads `-n VALUE`, `-nVALUE` or several letters, `-fn VALUE`. @returns how many following words belong to it */
-function readShort(
-  arg: string,
-  next: string | undefined,
-  options: OptionTable,
-  values: MutableValues,
-): number {
-  for (let i = 1; i < arg.length; i++) {
-    const letter = arg.charAt(i);
-    const [name, option] = Object.entries(options).find(([, { short }]) => short === letter) ?? [];
-    if (name === undefined || option === undefined)
-      throw unknown(`-${letter}`, options, arg.slice(i + 1) || next);
-    if (option.value === undefined) {
-      store(values, name, option, true);
-      continue;
-    }
-    const attached = arg.slice(i + 1);
-    store(values, name, option, attached === '' ? valueAt(next, `-${letter}`) : attached);
-    return attached === '' ? 1 : 0;
-  }
-  return 0;
-}
-
-function store(values: MutableValues, name: string, option: Option, value: string | true): void {
-  const before = values[name];
-  if (option.isRepeatable && value !== true) values[name] = [...(Array.isArray(before) ? before : []), value];
-  else values[name] = value;
-}
-
-/** A negative number is a value, another option is none. */
-function valueAt(word: string | undefined, option: string): string {
-  if (word !== undefined && !/^-(?!\d|$)/.test(word)) return word;
-  throw usage(
-    `${option} needs a value${word === undefined ? '' : `, but ${showValue(word)} follows`}; see --help`,
-  );
-}
-
-/** @param value what follows it, as if it were its value */
-function unknown(given: string, options: OptionTable, value = ''): GPUOwnerError {
-  const names = Object.keys(options);
-  const refuse = (remedy: string) =>
-    new UnknownWordError(`there is no option ${sanitize(given, 60)}`, remedy);
-  const ours = optionFor(given, names);
-  if (ours === 'gpus' && names.includes('devices')) {
-    if (/^\d+(?:[,-]\d+)+$/.test(value)) return refuse(`write --devices ${value.slice(0, 60)}`);
-    if (given === '--gpu') return refuse('write --gpus N for N GPUs, or --devices LIST to choose them');
-  }
-  if (ours !== null) return refuse(`write --${ours} ${options[ours]?.value ?? ''}`.trim());
-  const remedy = given === '--simulate' || names.includes('placeholder') ? remedyForOption(given) : null;
-  if (remedy !== null) return refuse(remedy);
-  const meant = given.startsWith('--') ? closest(given.slice(2), names) : null;
-  return refuse(meant === null ? 'see --help' : `did you mean --${meant}?`);
 }
 
 /** For commands that take options only. @param meant the option that may have been meant by a word */
@@ -241,47 +121,7 @@ export function listenOption(word: string): string | null {
   return `--listen ${host === undefined ? '' : `${host}:`}${port}`;
 }
 
-const LISTS = /^--(?:after|after-ok|devices|exclude|hosts)$/;
-
-/** `--devices 0,1` where that was written with spaces; null: it was not. @param at where the first word is that belongs to no option */
-export function listWithSpaces(args: readonly string[], at: number): string | null {
-  const [, name = args[at - 2] ?? '', value = args[at - 1] ?? ''] =
-    /^(--[\w-]+)=(.*)$/s.exec(args[at - 1] ?? '') ?? [];
-  if (!LISTS.test(name)) return null;
-  const isItem = (word: string) =>
-    name === '--hosts' ? !word.startsWith('-') : /^(?:\d[\d,:-]*|(?:GPU|MIG)-[\w-]+),?$/.test(word);
-  const rest = args.slice(at);
-  const end = rest.findIndex((word) => !isItem(word));
-  const items = [value, ...rest.slice(0, end < 0 ? undefined : end)];
-  if (items.length < 2) return null;
-  return `${name} ${sanitize(items.join(',').replace(/,+/g, ','), 100)}`;
-}
-
-/** The right form of `--wait` or `--watch` where the word after it is its duration, which only `--wait=DURATION` can have; else null. */
-export function durationAfterWait(values: AnyValues, word: string): string | null {
-  const name = ['wait', 'watch'].find((each) => values[each] === true);
-  const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|sec|m|min|h|d)?$/.exec(word) ?? [];
-  if (name === undefined || amount === undefined) return null;
-  if (unit !== undefined) return `--${name}=${word}`;
-  const durations = name === 'wait' ? durationsOf(amount) : [`${amount}s`];
-  return listWords(
-    durations.map((each) => `--${name}=${each}`),
-    'or',
-  );
-}
-
 /** A mistake in the command line. */
-/** A command or an option that this version doesn't have: another one may. */
-export class UnknownWordError extends GPUOwnerError {
-  /** The message without its remedy. */
-  readonly unknown: string;
-
-  constructor(unknown: string, remedy: string) {
-    super('ERR_INVALID_ARGUMENT', `${unknown}; ${remedy}`);
-    this.unknown = unknown;
-  }
-}
-
 export function usage(message: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }

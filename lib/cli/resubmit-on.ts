@@ -11,9 +11,10 @@ import {
 } from '../fleet/index.ts';
 import { askedOf, FAILED, isLiving, JobStore, jobAt, LOST, resolveNames } from '../jobs/index.ts';
 import { optionsOf } from './command.ts';
-import { type Parsed, parse, usage } from './command-line.ts';
+import { type Parsed, usage } from './command-line.ts';
 import { addressOf, jobWords } from './job-address.ts';
 import { say } from './output.ts';
+import { parse } from './parser.ts';
 import { submitTo } from './remote.ts';
 import { checkRun, SUBMIT_GROUPS } from './run-request.ts';
 

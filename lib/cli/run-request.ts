@@ -24,15 +24,9 @@ import {
   VISIBLE_DEVICES,
   WAIT_BY_DEFAULT,
 } from './claim-options.ts';
-import {
-  durationAfterWait,
-  listWithSpaces,
-  type OptionGroup,
-  type OptionTable,
-  type Parsed,
-  usage,
-} from './command-line.ts';
+import { type OptionGroup, type OptionTable, type Parsed, usage } from './command-line.ts';
 import { ABOUT, JOB } from './job-options.ts';
+import { durationAfterWait, listWithSpaces } from './mistakes.ts';
 
 const ON = {
   on: {

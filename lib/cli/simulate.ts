@@ -6,8 +6,9 @@ import { native, nativeFile } from '../native.ts';
 import { setVariables, systemError } from '../platform/index.ts';
 import { SIZES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type InferValues, type OptionTable, parse, rejectOperands, usage } from './command-line.ts';
+import { type InferValues, type OptionTable, rejectOperands, usage } from './command-line.ts';
 import { print, write } from './output.ts';
+import { parse } from './parser.ts';
 
 /** Processes of a scenario could not start. */
 const EXIT_FAILED = 1;

@@ -1,8 +1,9 @@
 import { describe, expect, expectTypeOf, test } from 'vitest';
 import { WAIT_BY_DEFAULT, waitOption } from '../../lib/cli/claim-options.ts';
 import { type Commands, optionsOf } from '../../lib/cli/command.ts';
-import { type OptionTable, parse } from '../../lib/cli/command-line.ts';
+import type { OptionTable } from '../../lib/cli/command-line.ts';
 import { COMMANDS } from '../../lib/cli/commands.ts';
+import { parse } from '../../lib/cli/parser.ts';
 
 const TABLE = {
   count: { short: 'n', value: 'N', help: 'count' },

@@ -1,0 +1,73 @@
+// Words of a command line that no command takes, and what was meant by them.
+import { GPUOwnerError } from '../errors.ts';
+import { closest, durationsOf, invalidArgument, listWords, sanitize, showValue } from '../platform/index.ts';
+import { optionFor, remedyForOption } from './foreign-words.ts';
+
+/** A command or an option that this version doesn't have: another one may. */
+export class UnknownWordError extends GPUOwnerError {
+  /** The message without its remedy. */
+  readonly unknown: string;
+
+  constructor(unknown: string, remedy: string) {
+    super('ERR_INVALID_ARGUMENT', `${unknown}; ${remedy}`);
+    this.unknown = unknown;
+  }
+}
+
+/** Text editors and web pages put other dashes in place of `-` and `--`. @throws ERR_INVALID_ARGUMENT */
+export function refuseLongDash(word: string): void {
+  const [, dashes = '', rest = ''] = /^([-\u2010-\u2015\u2212\ufe58\ufe63\uff0d]+)(.*)$/s.exec(word) ?? [];
+  if (/^-*$/.test(dashes)) return;
+  const right = `${/^\w(?:=|$)/.test(rest) ? '-' : '--'}${sanitize(rest, 60)}`;
+  throw invalidArgument(`${showValue(word)} begins with a long dash, not with hyphens; write ${right}`);
+}
+
+/** @param value what follows it, as if it were its value */
+export function unknownOption(
+  given: string,
+  options: Readonly<Record<string, { value?: string }>>,
+  value = '',
+): GPUOwnerError {
+  const names = Object.keys(options);
+  const refuse = (remedy: string) =>
+    new UnknownWordError(`there is no option ${sanitize(given, 60)}`, remedy);
+  const ours = optionFor(given, names);
+  if (ours === 'gpus' && names.includes('devices')) {
+    if (/^\d+(?:[,-]\d+)+$/.test(value)) return refuse(`write --devices ${value.slice(0, 60)}`);
+    if (given === '--gpu') return refuse('write --gpus N for N GPUs, or --devices LIST to choose them');
+  }
+  if (ours !== null) return refuse(`write --${ours} ${options[ours]?.value ?? ''}`.trim());
+  const remedy = given === '--simulate' || names.includes('placeholder') ? remedyForOption(given) : null;
+  if (remedy !== null) return refuse(remedy);
+  const meant = given.startsWith('--') ? closest(given.slice(2), names) : null;
+  return refuse(meant === null ? 'see --help' : `did you mean --${meant}?`);
+}
+
+const LISTS = /^--(?:after|after-ok|devices|exclude|hosts)$/;
+
+/** `--devices 0,1` where that was written with spaces; null: it was not. @param at where the first word is that belongs to no option */
+export function listWithSpaces(args: readonly string[], at: number): string | null {
+  const [, name = args[at - 2] ?? '', value = args[at - 1] ?? ''] =
+    /^(--[\w-]+)=(.*)$/s.exec(args[at - 1] ?? '') ?? [];
+  if (!LISTS.test(name)) return null;
+  const isItem = (word: string) =>
+    name === '--hosts' ? !word.startsWith('-') : /^(?:\d[\d,:-]*|(?:GPU|MIG)-[\w-]+),?$/.test(word);
+  const rest = args.slice(at);
+  const end = rest.findIndex((word) => !isItem(word));
+  const items = [value, ...rest.slice(0, end < 0 ? undefined : end)];
+  if (items.length < 2) return null;
+  return `${name} ${sanitize(items.join(',').replace(/,+/g, ','), 100)}`;
+}
+
+/** The right form of `--wait` or `--watch` where the word after it is its duration, which only `--wait=DURATION` can have; else null. */
+export function durationAfterWait(values: Readonly<Record<string, unknown>>, word: string): string | null {
+  const name = ['wait', 'watch'].find((each) => values[each] === true);
+  const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|sec|m|min|h|d)?$/.exec(word) ?? [];
+  if (name === undefined || amount === undefined) return null;
+  if (unit !== undefined) return `--${name}=${word}`;
+  const durations = name === 'wait' ? durationsOf(amount) : [`${amount}s`];
+  return listWords(
+    durations.map((each) => `--${name}=${each}`),
+    'or',
+  );
+}
