@@ -29,14 +29,14 @@ export const COMMANDS: Commands = {
   selftest: entry('prove on this machine that claims work with its driver', () => import('./selftest.ts')),
   simulate: entry('control a simulated machine', () => import('./simulate.ts')),
   docs: entry('print a page of the documentation', () => import('./docs.ts')),
-  completion: entry('print a shell completion script', () => import('./completion.ts'), 'COMPLETION'),
+  completion: entry('print a shell completion script', () => import('./completion.ts')),
 };
 
 /** Commands by which gpu-owner starts itself: neither help nor completion shows them. */
 export const INTERNAL: Commands = {
   __complete: {
     summary: 'propose words for a command line',
-    load: async () => (await import('./completion.ts')).completeOf(COMMANDS),
+    load: async () => (await import('./proposals.ts')).completeOf(COMMANDS),
   },
   'notify-job': entry('tell of the start or end of a job', () => import('./internal.ts'), 'NOTIFY_JOB'),
   'keep-environment': entry(

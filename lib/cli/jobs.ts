@@ -2,32 +2,23 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import type { HostAnswer } from '../fleet/index.ts';
-import { label } from '../gpus/index.ts';
 import {
   detailsOfNamed,
   extendJob,
-  formatPart,
   type Job,
   JobStore,
   listJobs,
   resolveNames,
   stateDirectory,
 } from '../jobs/index.ts';
-import {
-  fitColumns,
-  formatDuration,
-  formatSince,
-  idleText,
-  ordinal,
-  parseDuration,
-  sanitize,
-} from '../platform/index.ts';
+import { formatDuration, parseDuration } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { getQueue } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
 import { addressOf, byHost, jobWords } from './job-address.ts';
+import { jobPage, jobTable } from './job-table.ts';
 import { pageWidth, print, say, show } from './output.ts';
 import { refresh, WATCH, watchInterval } from './refresh.ts';
 
@@ -73,7 +64,7 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   await refresh('jobs', interval, async () => {
     const listed = await list();
     if (values.json) return listed;
-    return listed.length === 0 ? none : table(listed, pageWidth());
+    return listed.length === 0 ? none : jobTable(listed, pageWidth());
   });
 }
 
@@ -117,7 +108,7 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
   const { json } = parsed.values;
   if (interval !== null) {
     const shown = ({ host, records }: { host: string; records: readonly Job[] }) =>
-      `${host}:\n${records.length === 0 ? 'No jobs.' : table(records, pageWidth())}\n`;
+      `${host}:\n${records.length === 0 ? 'No jobs.' : jobTable(records, pageWidth())}\n`;
     return watchFleet('jobs', parsed, 'jobs', shown, interval);
   }
   if (json) return askFleet('jobs', parsed, 'jobs', () => '');
@@ -130,7 +121,7 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
     const found = fresh.flatMap(({ host, records }) => jobsOf(host, records ?? []));
     const all: Job[] = [...(shown.length === 0 ? others : []), ...found];
     shown = answers;
-    print(all.length === 0 ? 'No jobs.' : table(all, pageWidth()));
+    print(all.length === 0 ? 'No jobs.' : jobTable(all, pageWidth()));
   };
   const onAnswer = ({ host, error }: HostAnswer<'jobs'>) => error && say(`${host}: ${error.message}`);
   printNew(await askEach('jobs', parsed, 'jobs', onAnswer, printNew));
@@ -151,168 +142,14 @@ async function showEach(
       throw usage('show jobs of other machines by themselves, and without --watch');
     const { jobsElsewhere } = await import('../fleet/index.ts');
     const found = await jobsElsewhere(elsewhere, say);
-    return show(values.json ? found : found.map(details).join('\n\n'));
+    return show(values.json ? found : found.map(jobPage).join('\n\n'));
   }
   const store = JobStore.open();
   const all = resolveNames(store, positionals);
   await refresh('jobs', interval, async () => {
     const found = await whyTheyWait((queue) => all.map((named) => detailsOfNamed(store, named, queue)));
-    return values.json ? found : found.map(details).join('\n\n');
+    return values.json ? found : found.map(jobPage).join('\n\n');
   });
-}
-
-/** A line for each thing that is known. */
-function details(job: Job): string {
-  const time = (moment: string | null) => formatSince(moment) ?? '';
-  const lines: [string, string][] = [
-    ['job', `${numberOf(job)}${job.name === null ? '' : ` ${job.name}`}`],
-    [
-      'state',
-      [job.state, job.exitCode === null ? '' : `exit code ${job.exitCode}`].filter(Boolean).join(', '),
-    ],
-    ['reason', inQueue(job)],
-    ['command', job.command],
-    ['directory', job.directory ?? ''],
-    [
-      'GPUs',
-      job.gpus.length > 0
-        ? gpusOf(job)
-        : job.count === 0
-          ? 'none'
-          : `wants ${job.count}${job.parts === null ? '' : ' for each part'}`,
-    ],
-    ['note', job.note ?? ''],
-    ['submitted', time(job.submitted)],
-    ['started', time(job.started)],
-    ['ended', time(job.ended)],
-    ['took', job.state === 'waiting' ? '' : timeOf(job)],
-    ['limit', job.limit == null ? '' : formatDuration(job.limit * 1_000)],
-    ['until', time(job.until)],
-    ['idle', idleText(job.idle, job.started) ?? ''],
-    ['array', job.parts ?? ''],
-    [
-      job.parts === null ? 'tasks' : 'parts',
-      job.progress === null ? '' : `${job.progress.done}/${job.progress.total}`,
-    ],
-    ['after', job.after.join(', ')],
-    ['process', job.pid === null ? '' : String(job.pid)],
-    ['output', job.output ?? ''],
-  ];
-  const width = Math.max(...lines.map(([title]) => title.length));
-  return lines
-    .filter(([, text]) => text !== '')
-    .map(([title, text]) => `${title.padEnd(width)}  ${sanitize(text, 100_000)}`)
-    .join('\n');
-}
-
-/** The number or address of a job. */
-function numberOf({ id, host, array }: Job): string {
-  const number = id === null ? 'run' : array === null ? String(id) : formatPart(array);
-  return host === undefined ? number : `${host}:${number}`;
-}
-
-const COLUMNS = [
-  // Addresses are typed.
-  { title: 'ID', width: 5, right: true, isWhole: true, of: numberOf },
-  { title: 'NAME', width: 12, right: false, isWhole: false, of: ({ name }: Job) => name ?? '' },
-  { title: 'STATE', width: 9, right: false, isWhole: false, of: ({ state }: Job) => state },
-  { title: 'GPU', width: 7, right: false, isWhole: false, of: gpusOf },
-  { title: 'TIME', width: 7, right: true, isWhole: true, of: timeOf },
-] as const;
-
-/** A line per job that fits the width, and below it what there is to say. */
-function table(jobs: readonly Job[], width: number): string {
-  const widths = COLUMNS.map(({ width: least, isWhole: staysWhole, of }) =>
-    staysWhole ? Math.max(least, ...jobs.map((job) => of(job).length)) : least,
-  );
-  const rest = Math.max(Math.max(width, 60) - widths.reduce((sum, each) => sum + each + 1, 0), 10);
-  const line = (cells: readonly string[], last: string) =>
-    [
-      ...cells.map((cell, i) => {
-        const columns = widths[i] ?? 0;
-        const right = COLUMNS[i]?.right;
-        const fitted = fitColumns(cell, columns);
-        return right ? fitted.padStart(columns) : fitted.padEnd(columns);
-      }),
-      fitColumns(last, rest),
-    ]
-      .join(' ')
-      .trimEnd();
-  const lines = jobs.flatMap((job) => [
-    line(
-      COLUMNS.map(({ of }) => of(job)),
-      sanitize(job.command),
-    ),
-    ...remarks(job).map((remark) => `      ${fitColumns(remark, Math.max(width, 60) - 6)}`),
-  ]);
-  return [
-    line(
-      COLUMNS.map(({ title }) => title),
-      'COMMAND',
-    ),
-    ...lines,
-  ].join('\n');
-}
-
-function gpusOf({ gpus, count }: Job): string {
-  if (gpus.length > 0) {
-    const named = gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null })).join(',');
-    // A record names as many as fit.
-    return gpus.length < count ? `${named} and ${count - gpus.length} more` : named;
-  }
-  return count === 0 ? '' : `(${count})`;
-}
-
-/** How long it has been running or waiting, or ran. */
-function timeOf({ state, submitted, started, ended }: Job): string {
-  const begin = state === 'waiting' || state === 'moving' ? submitted : started;
-  const end =
-    state === 'waiting' || state === 'moving' || state === 'running' ? Date.now() : Date.parse(ended ?? '');
-  const passed = end - Date.parse(begin ?? '');
-  return Number.isNaN(passed) ? '' : formatDuration(Math.max(0, passed));
-}
-
-/** '2nd in the queue: after …' */
-function inQueue({ position, reason }: Pick<Job, 'position' | 'reason'>): string {
-  return `${position === null ? '' : `${ordinal(position)} in the queue: `}${reason ?? ''}`;
-}
-
-function remarks({
-  preempted,
-  retried,
-  ran,
-  state,
-  exitCode,
-  reason,
-  position,
-  until,
-  idle,
-  started,
-  note,
-  after,
-  parts,
-  progress,
-}: Job): string[] {
-  const texts: string[] = [];
-  if (progress !== null)
-    texts.push(`${progress.done}/${progress.total} ${parts === null ? 'tasks' : 'parts'}`);
-  if (reason !== null && reason !== '') texts.push(inQueue({ position, reason }));
-  else if (state === 'waiting' && after.length > 0) texts.push(`after ${after.join(', ')}`);
-  if (preempted > 0)
-    texts.push(
-      `preempted ${preempted === 1 ? 'once' : `${preempted} times`}, ran ${formatDuration(ran * 1_000)}`,
-    );
-  if (retried > 0)
-    texts.push(`failed ${retried === 1 ? 'once' : `${retried} times`} before, and was restarted`);
-  if (state === 'failed' && exitCode !== null) texts.push(`exit code ${exitCode}`);
-  if (until !== null) {
-    const left = Date.parse(until) - Date.now();
-    texts.push(left > 0 ? `${formatDuration(left)} left, until ${formatSince(until)}` : 'time limit reached');
-  }
-  const rest = idleText(idle, started);
-  if (rest !== null) texts.push(rest);
-  const remark = texts.join('; ');
-  return [...(remark === '' ? [] : [remark]), ...(note === null ? [] : [`note: ${note}`])];
 }
 
 /** `jobs extend JOB... DURATION` */

@@ -2,19 +2,11 @@ import { onWarning, shellWords } from '../../platform/index.ts';
 import { openSweepIfAny, SweepRun, withExperiment } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../command-line.ts';
+import { PROTOCOL_GROUP, protocolSettings } from './protocol-options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
-import {
-  locationOf,
-  NEEDS,
-  PROTOCOL_GROUP,
-  protocolSettings,
-  QUEUE,
-  REPLACE_COMMANDS,
-  sameQueue,
-  taskNeeds,
-} from './worker-options.ts';
+import { locationOf, NEEDS, QUEUE, REPLACE_COMMANDS, sameQueue, taskNeeds } from './worker-options.ts';
 
 const GROUPS = [
   {

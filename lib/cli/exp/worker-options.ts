@@ -1,22 +1,10 @@
 import { resolve } from 'node:path';
 import { checkOptions, type Settings } from '../../claims/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
 import { parsePreemption } from '../../jobs/index.ts';
+import { parseDuration, sanitize, shellWords } from '../../platform/index.ts';
 import {
-  type Endpoint,
-  parseDuration,
-  parseEndpoint,
-  readToken,
-  sanitize,
-  shellWords,
-  showValue,
-} from '../../platform/index.ts';
-import {
-  Authentication,
   type ExperimentLocation,
   type Needs,
-  type ProtocolSettings,
-  parseAddresses,
   QUEUE_URLS,
   type WorkerRequest,
   withoutPassword,
@@ -31,7 +19,7 @@ import {
   refusePreemptibleShare,
   SIZES,
 } from '../claim-options.ts';
-import { type InferValues, type Option, type OptionGroup, type OptionTable, usage } from '../command-line.ts';
+import { type InferValues, type Option, type OptionTable, usage } from '../command-line.ts';
 import { isTerminal } from '../output.ts';
 
 /** Options of commands that use a queue. */
@@ -51,7 +39,7 @@ export const QUEUE = {
 /** Absolute. @throws ERR_INVALID_ARGUMENT if it is empty, as it is by `--project "$UNSET"` */
 function projectOf({ project }: InferValues<typeof QUEUE>): string {
   if (project === '') {
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', '--project is empty; the current directory is .');
+    throw usage('--project is empty; the current directory is .');
   }
   return resolve(project ?? '.');
 }
@@ -171,62 +159,5 @@ function needsOf(values: InferValues<typeof NEEDS>, { request }: Settings): Part
   return {
     ...(values['gpus-per-task'] === undefined ? {} : { gpus: request.count }),
     ...(values['min-free-memory'] === undefined ? {} : { memory: request.criteria.minFreeMemory ?? 0 }),
-  };
-}
-
-/** Options of the port that workers of the original system connect to. */
-export const PROTOCOL_GROUP = {
-  title: 'Workers that ask over TCP (`gpu-owner docs many-machines#the-protocol`):',
-  options: {
-    listen: {
-      value: 'PORT',
-      isRepeatable: true,
-      help: 'listen on this port, or on HOST:PORT (default: 127.0.0.1:5000)',
-    },
-    'no-listen': { help: "don't listen at all" },
-    trust: {
-      value: 'ADDRESS',
-      isRepeatable: true,
-      help: 'accept workers from this address',
-    },
-    'token-file': {
-      value: 'FILE',
-      help: 'accept workers that send the secret in this file, and on this machine only those',
-      candidates: 'file',
-    },
-    'task-timeout': {
-      value: 'DURATION',
-      help: 'requeue a task whose worker has sent nothing for DURATION (default 2h)',
-    },
-  },
-} as const satisfies OptionGroup;
-
-const DEFAULT_ENDPOINT: Endpoint = { host: '127.0.0.1', port: 5_000 };
-const DEFAULT_TIMEOUT = '2h';
-const MIN_TASK_TIMEOUT_MS = 1_000;
-
-/** @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION */
-export async function protocolSettings(
-  values: InferValues<typeof PROTOCOL_GROUP.options>,
-): Promise<ProtocolSettings> {
-  const { listen = [], trust: trusted = [], 'token-file': file } = values;
-  if (values['no-listen'] && listen.length > 0) throw usage('--listen and --no-listen contradict each other');
-  const timeout = values['task-timeout'] ?? DEFAULT_TIMEOUT;
-  const lifetime = parseDuration(timeout, '--task-timeout');
-  if (lifetime < MIN_TASK_TIMEOUT_MS) {
-    throw usage(`--task-timeout: ${showValue(timeout)} is too short for any task; use 30m, 2h, …`);
-  }
-  const endpoints =
-    listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each, '--listen'))) : [];
-  const authentication = new Authentication({
-    trust: parseAddresses(trusted, '--trust'),
-    token: file === undefined ? null : readToken(file),
-  });
-  for (const endpoint of endpoints) authentication.check(endpoint);
-  const byDefault = values['no-listen'] || listen.length > 0 ? [] : [DEFAULT_ENDPOINT];
-  return {
-    endpoints: [...endpoints, ...byDefault],
-    authentication,
-    lifetime,
   };
 }
