@@ -1,7 +1,7 @@
 // The figures of docs/benchmarks.md. Each has a title and `run(bench)`, which returns rows: see row(). Compared programs run
 // alternately, so that a machine that gets slower for a while slows both.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { leftovers, pause } from './leftovers.js';
@@ -25,6 +25,7 @@ export const figures = {
   handover: { title: 'From the release of a GPU to the next holder', run: handOver },
   contention: { title: 'Claims and releases by processes that do nothing else', run: contention },
   start: { title: 'From start to end of a command', run: start },
+  feel: { title: 'What a person feels, beside other queues', run: feel },
   waiting: { title: 'Waiting jobs', run: waiting },
 };
 
@@ -290,6 +291,104 @@ async function start(bench) {
   return besideNode(bench, env, commands, (label, over) =>
     label === 'gpu-owner run true' ? { text: 'at most 20 ms over `node -e 0`', met: over <= 20 } : undefined,
   );
+}
+
+/** `date` takes 1 ms, the same in all of them. */
+const STAMPED_JOB = 'date +%s.%N >"$1.begin"; sleep "$2"; exec date +%s.%N >"$1.end"';
+const FEEL_TIMEOUT_MS = 60_000;
+const NEW_WAITER_S = 1;
+const OLD_WAITER_S = 12;
+
+/** Opens a queue with one GPU: runs a command there, and tells when it began and ended. @param words that come before the command */
+function openQueue(words, env, directory) {
+  const script = join(directory, 'job.sh');
+  writeFileSync(script, STAMPED_JOB);
+  let jobs = 0;
+  /** The time that a job has written, in ms since 1970. */
+  const stamp = async (path) => {
+    for (const end = performance.now() + FEEL_TIMEOUT_MS; performance.now() < end; await pause(5)) {
+      const text = existsSync(path) ? readFileSync(path, 'latin1') : '';
+      if (text.endsWith('\n')) return Number(text) * 1_000;
+    }
+    throw new Error(`${words.join(' ')}: there is no ${path}`);
+  };
+  return async (seconds) => {
+    await untilStopped();
+    const job = join(directory, `job-${++jobs}`);
+    const [started, clock] = [Date.now(), performance.now()];
+    const child = spawn(words[0], [...words.slice(1), 'sh', script, job, String(seconds)], {
+      env,
+      stdio: 'ignore',
+    });
+    const returned = new Promise((resolve, reject) => {
+      child.once('error', reject).once('exit', () => resolve(performance.now() - clock));
+    });
+    return { started, returned, began: () => stamp(`${job}.begin`), ended: () => stamp(`${job}.end`) };
+  };
+}
+
+async function feel(bench) {
+  const queues = {};
+  for (const name of ['run', 'submit']) {
+    const { env } = place(bench, `feel-${name}`, 1);
+    queues[name] = openQueue([command, name, '--'], env, join(bench.directory, `feel-${name}`));
+  }
+  if (spawnSync('tsp', ['-V']).error === undefined) {
+    const { env } = place(bench, 'feel-tsp', 1);
+    const directory = join(bench.directory, 'feel-tsp');
+    queues['task-spooler'] = openQueue(
+      ['tsp', '-n'],
+      { ...env, TS_SOCKET: join(directory, 'socket') },
+      directory,
+    );
+  } else console.log("  task-spooler isn't compared: there is no tsp");
+  const times = Object.fromEntries(
+    Object.keys(queues).map((name) => [name, { begin: [], back: [], fresh: [], old: [] }]),
+  );
+  // A first round, which isn't counted, fills caches.
+  for (const i of rounds(bench, 2, 31)) {
+    for (const [name, start] of Object.entries(queues)) {
+      const job = await start(0);
+      const begin = (await job.began()) - job.started;
+      const back = await job.returned;
+      await job.ended();
+      await pause(REST_MS); // until the GPU is free
+      if (i > 0) times[name].begin.push(begin);
+      if (i > 0) times[name].back.push(back);
+    }
+  }
+  const passOn = async (start, seconds) => {
+    const first = await start(seconds);
+    await first.began();
+    const second = await start(0);
+    const [ended, began] = [await first.ended(), await second.began()];
+    await second.ended();
+    await second.returned;
+    return began - ended;
+  };
+  for (const _ of rounds(bench, 1, 10)) {
+    for (const [name, start] of Object.entries(queues))
+      times[name].fresh.push(await passOn(start, NEW_WAITER_S));
+  }
+  for (const _ of rounds(bench, 1, 6)) {
+    // At the same time, as they take long, and one after the other at their ends.
+    const passing = Object.entries(queues).map(async ([name, start], i) => {
+      await pause(i * 1_000);
+      times[name].old.push(await passOn(start, bench.quick ? NEW_WAITER_S : OLD_WAITER_S));
+    });
+    await Promise.all(passing);
+  }
+  const measures = {
+    begin: 'until the command begins',
+    back: 'until the prompt returns',
+    fresh: `from the end of a job to the next, which has waited for ${NEW_WAITER_S} s`,
+    old: `the same, after ${OLD_WAITER_S} s`,
+  };
+  const other = times['task-spooler'];
+  return Object.entries(measures).flatMap(([key, text]) => [
+    ...(key === 'back' ? [] : [row(`run: ${text}`, 'ms', times.run[key])]),
+    row(`submit: ${text}`, 'ms', times.submit[key], other && { against: ['task-spooler', other[key]] }),
+  ]);
 }
 
 const WAITER = 'gpu-owner-wait';
