@@ -3,8 +3,10 @@
 The witness is a file per GPU, which each call locks, and a log to which each call writes that it begins and ends.
 """
 
+import ast
 import collections
 import importlib.util
+import itertools
 import os
 import pathlib
 import re
@@ -326,6 +328,28 @@ class Executors(OnMachine):
             self.skipTest("needs cloudpickle")
         code, out, err = self.start_words([*SITE, "-c", main]).end()
         self.assertEqual((code, out), (0, "2 4 5\n"), err)
+
+    @unittest.skipIf(importlib.util.find_spec("optuna") is None, "needs optuna")
+    def test_trials_of_optuna_have_gpus_of_their_own(self):
+        recipe = (MODULE.parents[1] / "examples/recipes/optuna_executor.py").read_text().replace("n_trials=20", "n_trials=6")
+        pathlib.Path(self.directory, "search.py").write_text(recipe)
+        model = SOURCE + "def train(lr):\n    call(lr)\n    return lr\n"
+        pathlib.Path(self.directory, "model.py").write_text(model)
+        code, out, err = self.start_words([*SITE, os.path.join(self.directory, "search.py")]).end()
+        self.assertEqual(code, 0, err)
+        self.assertRegex(out, r"^\{'lr': [\d.e-]+\}\n$")
+        self.assertEqual((len(self.logged("begin")), len(self.logged("end"))), (6, 6))
+        self.assertIn('"lr"', pathlib.Path(self.directory, "study.log").read_text())
+        self.assertEqual(self.held(), [])
+
+        table = os.path.join(self.directory, "table.csv")
+        rows = [f"t{n},{lr},{name},{lr}" for n, (lr, name) in enumerate(itertools.product(range(8), ("sgd", "adam")))]
+        pathlib.Path(table).write_text("\n".join(["task_id,lr,optimizer,loss", *rows, ""]))
+        program = MODULE.parents[1] / "examples/recipes/optuna_table.py"
+        code, out, err = self.start_words([*SITE, str(program), table, "loss", "lr", "optimizer"]).end()
+        self.assertEqual(code, 0, err)
+        importances = ast.literal_eval(out)
+        self.assertGreater(importances["lr"], importances["optimizer"])
 
     def test_a_program_that_just_ends_waits_for_its_calls(self):
         lines = self.output_of(
