@@ -5,10 +5,12 @@ The witness is a file per GPU, which each call locks, and a log to which each ca
 
 import ast
 import collections
+import contextlib
 import importlib.util
 import itertools
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -217,6 +219,33 @@ class Executors(OnMachine):
         until(lambda: not self.left(), "nothing waits")
         self.soon_held([])
         self.assertEqual(sum(self.logged("begin").values()), 2)
+
+    def test_storms_of_kills_leave_nothing_and_run_no_call_twice(self):
+        chance = random.Random(4)
+        for storm in range(60 if "GPU_OWNER_SOAK" in os.environ else 3):
+            script = self.pool(
+                f"""
+                with Executor(max_workers=4) as pool:
+                    for future in [pool.submit(call, f"{storm}-{{n}}", 0.1) for n in range(12)]:
+                        print(type(future.exception()).__name__)
+                """
+            )
+            begun = sum(self.logged("begin").values())
+            for number in range(1, 4):
+                self.soon("begin", begun + 2 * number)
+                for pid in self.running():
+                    # Those of earlier storms are dead, and another process may have their number.
+                    with contextlib.suppress(OSError):
+                        if chance.random() < 0.5 and self.calls.encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes():
+                            kill(pid)
+            if storm % 2 == 0:
+                script.process.kill()
+            code, out, _ = script.end()
+            if storm % 2 == 1:
+                self.assertEqual((code, set(out.split()) - {"NoneType", "WorkerDiedError"}), (0, set()))
+            until(lambda: not self.left(), "workers have ended")
+            self.soon_held([])
+        self.assertEqual(set(self.logged("begin").values()), {1})  # no call twice
 
     def test_ctrl_c_ends_calls(self):
         script = self.pool(
