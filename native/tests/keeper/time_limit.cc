@@ -71,7 +71,7 @@ pid_t pid_in(const std::string& name) {
   return atoi(tests::contents_of(path).c_str());
 }
 
-bool is_gone(pid_t process) {
+bool has_ended(pid_t process) {
   return tests::eventually([process] {
     waitpid(process, nullptr, WNOHANG);
     return kill(process, 0) != 0;
@@ -86,8 +86,8 @@ TEST("a time limit ends the command and everything that it has started") {
   const pid_t session = pid_in("session");
   const pid_t stopped = pid_in("stopped");
   CHECK_EQUAL(tests::end_of(front), 124);
-  CHECK(is_gone(session));
-  CHECK(is_gone(stopped));
+  CHECK(has_ended(session));
+  CHECK(has_ended(stopped));
 }
 
 TEST("what a command has left behind is ended at its time limit") {
@@ -96,8 +96,8 @@ TEST("what a command has left behind is ended at its time limit") {
   const pid_t session = pid_in("session");
   const pid_t stopped = pid_in("stopped");
   CHECK_EQUAL(tests::end_of(front), 5);
-  CHECK(is_gone(session));
-  CHECK(is_gone(stopped));
+  CHECK(has_ended(session));
+  CHECK(has_ended(stopped));
 }
 
 TEST("a command gets a signal before its time limit, once, and ends with the limit's code") {

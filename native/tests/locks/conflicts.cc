@@ -14,21 +14,21 @@ namespace {
 
 const Kind kKinds[] = {Kind::flock, Kind::ofd};
 
-const char* path() {
+const char* conflict_path() {
   static const std::string path = tests::path_of("lock");
   return path.c_str();
 }
 
 // Asks as another process, with an open file description of its own.
 int try_elsewhere(Kind kind, Mode mode, Range range) {
-  return tests::end_of(tests::start([&] { return try_lock(open(path(), O_RDWR), kind, mode, range); }));
+  return tests::end_of(tests::start([&] { return try_lock(open(conflict_path(), O_RDWR), kind, mode, range); }));
 }
 
 }  // namespace
 
 TEST("shared locks live side by side, exclusive ones alone, between processes") {
   for (const Kind kind : kKinds) {
-    const int file = tests::open_file(path());
+    const int file = tests::open_file(conflict_path());
     CHECK_EQUAL(try_elsewhere(kind, Mode::exclusive, {}), 0);
     CHECK_EQUAL(try_lock(file, kind, Mode::shared, {}), 0);
     CHECK_EQUAL(try_elsewhere(kind, Mode::shared, {}), 0);
@@ -46,8 +46,8 @@ TEST("shared locks live side by side, exclusive ones alone, between processes") 
 
 TEST("locks belong to the open file description: two of one process are strangers, duplicates are one") {
   for (const Kind kind : kKinds) {
-    const int file = tests::open_file(path());
-    const int other = tests::open_file(path());
+    const int file = tests::open_file(conflict_path());
+    const int other = tests::open_file(conflict_path());
     const int duplicate = dup(file);
     CHECK_EQUAL(try_lock(file, kind, Mode::exclusive, {}), 0);
     CHECK_EQUAL(try_lock(other, kind, Mode::exclusive, {}), EAGAIN);
@@ -55,7 +55,7 @@ TEST("locks belong to the open file description: two of one process are stranger
     CHECK_EQUAL(try_lock(duplicate, kind, Mode::exclusive, {}), 0);
     // Closing a descriptor that isn't the last, or another one of the same file, ends nothing (POSIX locks would).
     close(duplicate);
-    close(tests::open_file(path()));
+    close(tests::open_file(conflict_path()));
     CHECK_EQUAL(try_lock(other, kind, Mode::shared, {}), EAGAIN);
     close(file);
     CHECK_EQUAL(try_lock(other, kind, Mode::exclusive, {}), 0);
@@ -64,7 +64,7 @@ TEST("locks belong to the open file description: two of one process are stranger
 }
 
 TEST("OFD locks are about bytes, also beyond the file's end") {
-  const int file = tests::open_file(path());
+  const int file = tests::open_file(conflict_path());
   CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {10, 5}), 0);
   CHECK_EQUAL(try_elsewhere(Kind::ofd, Mode::exclusive, {0, 10}), 0);
   CHECK_EQUAL(try_elsewhere(Kind::ofd, Mode::exclusive, {15, 1}), 0);
@@ -81,7 +81,7 @@ TEST("OFD locks are about bytes, also beyond the file's end") {
 }
 
 TEST("flock and OFD locks don't see each other") {
-  const int file = tests::open_file(path());
+  const int file = tests::open_file(conflict_path());
   CHECK_EQUAL(try_lock(file, Kind::flock, Mode::exclusive, {}), 0);
   CHECK_EQUAL(try_elsewhere(Kind::ofd, Mode::exclusive, {}), 0);
   CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {}), 0);
@@ -94,9 +94,9 @@ TEST("what isn't possible is an error of its own, not a lock in the way") {
   CHECK_EQUAL(try_lock(-1, Kind::flock, Mode::shared, {}), EBADF);
   CHECK_EQUAL(try_lock(-1, Kind::ofd, Mode::shared, {}), EBADF);
   CHECK_EQUAL(unlock(-1, Kind::ofd, {}), EBADF);
-  const int file = tests::open_file(path());
+  const int file = tests::open_file(conflict_path());
   CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::shared, {-5, 1}), EINVAL);
-  const int readable = open(path(), O_RDONLY);
+  const int readable = open(conflict_path(), O_RDONLY);
   CHECK_EQUAL(try_lock(readable, Kind::ofd, Mode::shared, {}), 0);
   CHECK_EQUAL(try_lock(readable, Kind::ofd, Mode::exclusive, {}), EBADF);
   CHECK_EQUAL(try_lock(readable, Kind::flock, Mode::exclusive, {}), 0);

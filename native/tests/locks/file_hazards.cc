@@ -29,7 +29,7 @@ namespace {
 
 constexpr int64_t kSize = 4096;
 
-std::string path() { return tests::path_of("file"); }
+std::string hazard_path() { return tests::path_of("file"); }
 
 void check_refused(int error) {
   const int before = tests::open_descriptors();
@@ -45,7 +45,7 @@ void check_refused(int error) {
 TEST("a symbolic link is not followed, wherever it leads") {
   const std::string target = tests::path_of("target");
   tests::write_file(target, "precious");
-  REQUIRE_EQUAL(symlink(target.c_str(), path().c_str()), 0);
+  REQUIRE_EQUAL(symlink(target.c_str(), hazard_path().c_str()), 0);
   check_refused(-ELOOP);
   CHECK_EQUAL(tests::contents_of(target), "precious");
   unlink(target.c_str());  // now it dangles
@@ -57,7 +57,7 @@ TEST("a file with a second name that isn't for everybody, and so perhaps somebod
   const std::string target = tests::path_of("target");
   tests::write_file(target, "precious");
   chmod(target.c_str(), 0644);
-  REQUIRE_EQUAL(link(target.c_str(), path().c_str()), 0);
+  REQUIRE_EQUAL(link(target.c_str(), hazard_path().c_str()), 0);
   CHECK_EQUAL(tests::opened().open_shared("file", kSize), -ENXIO);
   CHECK(tests::opened().open_for_probe("file") >= 0);
   CHECK_EQUAL(tests::contents_of(target), "precious");
@@ -67,7 +67,7 @@ TEST("a file with a second name that is for everybody can be locked, but isn't w
   const std::string target = tests::path_of("target");
   tests::write_file(target, "precious");
   chmod(target.c_str(), 0666);
-  REQUIRE_EQUAL(link(target.c_str(), path().c_str()), 0);
+  REQUIRE_EQUAL(link(target.c_str(), hazard_path().c_str()), 0);
   const int file = tests::opened().open_shared("file", kSize);
   REQUIRE(file >= 0);
   CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {0, 1}), 0);
@@ -81,24 +81,24 @@ TEST("a lock file of ours that got a second name is written to as before") {
        {"{\"user\":\"alice\"}", "{\"granted\":1}", "{\"boot\":\"8a\"}", "{\"order\":\"1 0\"}", "period 1"}) {
     const int file = tests::opened().open_shared("file", kSize);
     REQUIRE_EQUAL(write_block(file, before.c_str(), before.size()), 0);
-    REQUIRE_EQUAL(link(path().c_str(), tests::path_of("backup").c_str()), 0);
+    REQUIRE_EQUAL(link(hazard_path().c_str(), tests::path_of("backup").c_str()), 0);
     std::string after = before;
     std::replace(after.begin(), after.end(), '1', '2');
     CHECK_EQUAL(write_block(file, after.c_str(), after.size()), 0);
-    CHECK_EQUAL(tests::contents_of(path()).substr(0, after.size()), after);
+    CHECK_EQUAL(tests::contents_of(hazard_path()).substr(0, after.size()), after);
     close(file);
-    unlink(path().c_str());
+    unlink(hazard_path().c_str());
     unlink(tests::path_of("backup").c_str());
   }
 }
 
 TEST("a FIFO doesn't block") {
-  REQUIRE_EQUAL(mkfifo(path().c_str(), 0666), 0);
+  REQUIRE_EQUAL(mkfifo(hazard_path().c_str(), 0666), 0);
   check_refused(-ENXIO);
 }
 
 TEST("a directory is no file") {
-  REQUIRE_EQUAL(mkdir(path().c_str(), 0777), 0);
+  REQUIRE_EQUAL(mkdir(hazard_path().c_str(), 0777), 0);
   check_refused(-ENXIO);
 }
 
@@ -113,24 +113,24 @@ TEST("a socket is no file") {
 }
 
 TEST("a device is no file") {
-  if (mknod(path().c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0) tests::skip("devices can't be made here");
-  const int file = open(path().c_str(), O_RDWR | O_CLOEXEC);
+  if (mknod(hazard_path().c_str(), S_IFCHR | 0666, makedev(1, 3)) != 0) tests::skip("devices can't be made here");
+  const int file = open(hazard_path().c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) tests::skip("devices can't be opened here");
   close(file);
   check_refused(-ENXIO);
 }
 
 TEST("somebody else's file that may only be read can be probed") {
-  tests::write_file(path(), "content");
-  chmod(path().c_str(), 0644);
+  tests::write_file(hazard_path(), "content");
+  chmod(hazard_path().c_str(), 0644);
   tests::become_nobody();
   CHECK_EQUAL(tests::opened().open_shared("file", kSize), -EACCES);
   CHECK(tests::opened().open_for_probe("file") >= 0);
 }
 
 TEST("somebody else's private file is refused") {
-  tests::write_file(path(), "content");
-  chmod(path().c_str(), 0600);
+  tests::write_file(hazard_path(), "content");
+  chmod(hazard_path().c_str(), 0600);
   tests::become_nobody();
   check_refused(-EACCES);
 }

@@ -17,10 +17,10 @@ namespace {
 
 const Kind kKinds[] = {Kind::flock, Kind::ofd};
 
-std::string path() { return tests::path_of("lock"); }
+std::string lifetime_path() { return tests::path_of("lock"); }
 
 bool is_free(Kind kind) {
-  const int file = tests::open_file(path());
+  const int file = tests::open_file(lifetime_path());
   const int error = try_lock(file, kind, Mode::exclusive, {0, 1});
   close(file);
   return error == 0;
@@ -40,7 +40,7 @@ TEST("a lock survives the process that took it in one that was forked from it") 
   for (const Kind kind : kKinds) {
     tests::Channel ready, end;
     const pid_t parent = tests::start([&] {
-      const int file = tests::open_file(path());
+      const int file = tests::open_file(lifetime_path());
       if (try_lock(file, kind, Mode::exclusive, {0, 1}) != 0) return 1;
       tests::start([&] {
         end.close_for_saying();
@@ -61,7 +61,7 @@ TEST("a lock survives the process that took it in one that was forked from it") 
 TEST("a lock survives exec where the descriptor does") {
   for (const Kind kind : kKinds) {
     tests::Channel ready, end;
-    const int file = open(path().c_str(), O_RDWR | O_CREAT, 0666);  // not close-on-exec
+    const int file = open(lifetime_path().c_str(), O_RDWR | O_CREAT, 0666);  // not close-on-exec
     CHECK_EQUAL(try_lock(file, kind, Mode::exclusive, {0, 1}), 0);
     fcntl(ready.saying(), F_SETFD, 0);
     dup2(end.hearing(), STDIN_FILENO);
@@ -78,7 +78,7 @@ TEST("a lock survives exec where the descriptor does") {
 TEST("a lock ends at exec where the descriptor does") {
   for (const Kind kind : kKinds) {
     tests::Channel ready, end;
-    const int file = tests::open_file(path());
+    const int file = tests::open_file(lifetime_path());
     CHECK_EQUAL(try_lock(file, kind, Mode::exclusive, {0, 1}), 0);
     fcntl(ready.saying(), F_SETFD, 0);
     dup2(end.hearing(), STDIN_FILENO);
@@ -95,7 +95,7 @@ TEST("kill -9 of the holder frees its locks, also before anybody has waited for 
   for (const Kind kind : kKinds) {
     tests::Channel ready;
     const pid_t holder = tests::start([&] {
-      try_lock(tests::open_file(path()), kind, Mode::exclusive, {0, 1});
+      try_lock(tests::open_file(lifetime_path()), kind, Mode::exclusive, {0, 1});
       ready.say();
       pause();
       return 0;
@@ -113,7 +113,7 @@ TEST("kill -9 of the holder frees its locks, also before anybody has waited for 
 TEST("a stopped holder holds") {
   tests::Channel ready;
   const pid_t holder = tests::start([&] {
-    try_lock(tests::open_file(path()), Kind::ofd, Mode::exclusive, {0, 1});
+    try_lock(tests::open_file(lifetime_path()), Kind::ofd, Mode::exclusive, {0, 1});
     ready.say();
     pause();
     return 0;
@@ -127,7 +127,7 @@ TEST("a stopped holder holds") {
 
 TEST("an unlock by one who shares the description ends the lock for all") {
   for (const Kind kind : kKinds) {
-    const int file = tests::open_file(path());
+    const int file = tests::open_file(lifetime_path());
     CHECK_EQUAL(try_lock(file, kind, Mode::exclusive, {0, 1}), 0);
     CHECK_EQUAL(tests::end_of(tests::start([&] {
                   close(file);

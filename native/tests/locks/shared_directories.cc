@@ -25,7 +25,7 @@ namespace {
 constexpr long kOpenat2 = 437;
 constexpr uid_t kOther = 12345;
 
-std::string path() { return tests::path_of("locks"); }
+std::string directory_path() { return tests::path_of("locks"); }
 
 mode_t mode_of(const std::string& path) {
   struct stat status = {};
@@ -38,8 +38,8 @@ int open_at(const std::string& path) { return Directory().open(path); }
 
 void check_new_directory() {
   umask(077);
-  CHECK_EQUAL(make(path()), 0);
-  CHECK_EQUAL(mode_of(path()), static_cast<mode_t>(S_IFDIR | 01777));
+  CHECK_EQUAL(make(directory_path()), 0);
+  CHECK_EQUAL(mode_of(directory_path()), static_cast<mode_t>(S_IFDIR | 01777));
   CHECK_EQUAL(umask(0), 077u);
   CHECK_EQUAL(tests::entries(tests::directory()), 1);
 }
@@ -114,10 +114,10 @@ TEST("where no child can be made, a directory has the mode that the umask leaves
   const pid_t process = tests::start([] {
     tests::refuse(SYS_clone, EAGAIN);
     umask(022);
-    return -make(path());
+    return -make(directory_path());
   });
   CHECK_EQUAL(tests::end_of(process), 0);
-  CHECK_EQUAL(mode_of(path()) & 07777, 01755u);
+  CHECK_EQUAL(mode_of(directory_path()) & 07777, 01755u);
 }
 
 TEST("processes that make a directory at the same moment get the same one") {
@@ -130,25 +130,25 @@ TEST("processes that make a directory at the same moment get the same one") {
         umask(077);
         go.close_for_saying();
         go.hear();
-        const int error = make(path());
+        const int error = make(directory_path());
         if (error != 0) return -error;
         struct stat status = {};
-        return lstat(path().c_str(), &status) == 0 && (status.st_mode & 07777) == 01777 ? 0 : 255;
+        return lstat(directory_path().c_str(), &status) == 0 && (status.st_mode & 07777) == 01777 ? 0 : 255;
       }));
     }
     go.close_for_saying();
     for (const pid_t process : processes) REQUIRE_EQUAL(tests::end_of(process), 0);
     REQUIRE_EQUAL(tests::entries(tests::directory()), 1);
-    REQUIRE_EQUAL(rmdir(path().c_str()), 0);
+    REQUIRE_EQUAL(rmdir(directory_path().c_str()), 0);
   }
 }
 
 TEST("what has the name already is left alone, whatever it is") {
-  mkdir(path().c_str(), 0700);
-  tests::write_file(path() + "/file", "");
-  CHECK_EQUAL(make(path()), 0);
-  CHECK_EQUAL(mode_of(path()) & 07777, 0700u);
-  CHECK_EQUAL(tests::entries(path()), 1);
+  mkdir(directory_path().c_str(), 0700);
+  tests::write_file(directory_path() + "/file", "");
+  CHECK_EQUAL(make(directory_path()), 0);
+  CHECK_EQUAL(mode_of(directory_path()) & 07777, 0700u);
+  CHECK_EQUAL(tests::entries(directory_path()), 1);
 
   const std::string file = tests::path_of("file");
   tests::write_file(file, "");
@@ -162,7 +162,7 @@ TEST("what has the name already is left alone, whatever it is") {
 }
 
 TEST("a parent that is missing, or is no directory, is an error that leaves nothing behind") {
-  CHECK_EQUAL(make(path() + "/below"), -ENOENT);
+  CHECK_EQUAL(make(directory_path() + "/below"), -ENOENT);
   const std::string file = tests::path_of("file");
   tests::write_file(file, "");
   CHECK_EQUAL(make(file + "/below"), -ENOTDIR);
@@ -172,13 +172,13 @@ TEST("a parent that is missing, or is no directory, is an error that leaves noth
 TEST("a directory in a parent that isn't ours is refused") {
   chmod(tests::directory().c_str(), 0755);
   tests::become_nobody();
-  CHECK_EQUAL(make(path()), -EACCES);
+  CHECK_EQUAL(make(directory_path()), -EACCES);
 }
 
 TEST("a directory of others has the mode that they need, whatever the umask") {
   umask(077);
-  CHECK_EQUAL(make(path() + "/", 0777), 0);
-  CHECK_EQUAL(mode_of(path()), static_cast<mode_t>(S_IFDIR | 0777));
+  CHECK_EQUAL(make(directory_path() + "/", 0777), 0);
+  CHECK_EQUAL(mode_of(directory_path()), static_cast<mode_t>(S_IFDIR | 0777));
 }
 
 TEST("the way to a directory may have dots and links, and the directory itself is no link") { check_way(); }
@@ -219,10 +219,10 @@ TEST("a directory that was moved, with a link in its place, is still where files
   make_directory("locks", 01777);
   make_directory("target", 0755);
   tests::write_file(tests::path_of("target/old"), "precious");
-  const Directory directory = tests::opened(path());
+  const Directory directory = tests::opened(directory_path());
   const int old = directory.create("old", "ours", 4, 0644);
   REQUIRE(old >= 0);
-  REQUIRE_EQUAL(rename(path().c_str(), tests::path_of("moved").c_str()), 0);
+  REQUIRE_EQUAL(rename(directory_path().c_str(), tests::path_of("moved").c_str()), 0);
   make_link("target", "locks");
   REQUIRE(directory.open_shared("new", 8) >= 0);
   REQUIRE(directory.create("mark", "x", 1, 0644) >= 0);

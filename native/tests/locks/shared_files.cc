@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kSize = 4096;
 
-std::string path() { return tests::path_of("file"); }
+std::string shared_path() { return tests::path_of("file"); }
 
 struct stat status_of(int descriptor) {
   struct stat status = {};
@@ -42,9 +42,9 @@ void check_new_file() {
   CHECK_EQUAL(status.st_nlink, 1u);
   CHECK_EQUAL(fcntl(file, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
   CHECK_EQUAL(fcntl(file, F_GETFL) & O_ACCMODE, O_RDWR);
-  CHECK_EQUAL(tests::contents_of(path()), std::string(kSize, '\0'));
+  CHECK_EQUAL(tests::contents_of(shared_path()), std::string(kSize, '\0'));
   CHECK_EQUAL(tests::entries(tests::directory()), 1);
-  CHECK_EQUAL(names_same_file(file, path().c_str()), 1);
+  CHECK_EQUAL(names_same_file(file, shared_path().c_str()), 1);
   close(file);
 }
 
@@ -76,7 +76,7 @@ void check_race() {
     REQUIRE_EQUAL(all.size(), kProcesses * sizeof(ino_t));
     REQUIRE_EQUAL(different.size(), 1u);
     REQUIRE_EQUAL(tests::entries(tests::directory()), 1);
-    REQUIRE_EQUAL(unlink(path().c_str()), 0);
+    REQUIRE_EQUAL(unlink(shared_path().c_str()), 0);
   }
 }
 
@@ -113,13 +113,13 @@ TEST("a new file is whole, and the same for all, on a file system that can't ren
   refuse_unnamed_files(EOPNOTSUPP);
   tests::refuse(SYS_renameat2, EINVAL);
   check_new_file();
-  unlink(path().c_str());
+  unlink(shared_path().c_str());
   check_race();
 }
 
 TEST("a file that others make and remove all the time can be had") {
   const pid_t remover = tests::start([] {
-    for (;;) unlink(path().c_str());
+    for (;;) unlink(shared_path().c_str());
     return 0;
   });
   const int rounds = 300 / tests::slowness();
@@ -140,7 +140,7 @@ TEST("a creator that is killed half-way leaves a whole file or none") {
       ready.say();
       for (;;) {
         close(tests::opened().open_shared("file", kSize));
-        unlink(path().c_str());
+        unlink(shared_path().c_str());
       }
       return 0;
     });
@@ -148,7 +148,7 @@ TEST("a creator that is killed half-way leaves a whole file or none") {
     usleep(static_cast<useconds_t>(i % 50 * 10));
     tests::kill_and_wait(creator);
     struct stat status = {};
-    if (stat(path().c_str(), &status) != 0) continue;
+    if (stat(shared_path().c_str(), &status) != 0) continue;
     REQUIRE_EQUAL(status.st_mode & 0777, 0666u);
     REQUIRE_EQUAL(status.st_size, kSize);
     REQUIRE_EQUAL(tests::entries(tests::directory()), 1);
@@ -156,13 +156,13 @@ TEST("a creator that is killed half-way leaves a whole file or none") {
 }
 
 TEST("a file that exists is taken as it is") {
-  tests::write_file(path(), "content");
-  chmod(path().c_str(), 0600);
+  tests::write_file(shared_path(), "content");
+  chmod(shared_path().c_str(), 0600);
   const int file = tests::opened().open_shared("file", kSize);
   REQUIRE(file >= 0);
   CHECK_EQUAL(status_of(file).st_size, 7);
   CHECK_EQUAL(status_of(file).st_mode & 0777, 0600u);
-  CHECK_EQUAL(tests::contents_of(path()), "content");
+  CHECK_EQUAL(tests::contents_of(shared_path()), "content");
 }
 
 TEST("a file of no size can be made") {
@@ -188,16 +188,16 @@ TEST("a block is written at the start") {
   const int file = tests::opened().open_shared("file", 8);
   CHECK_EQUAL(write_block(file, "12345678", 8), 0);
   CHECK_EQUAL(write_block(file, "abc", 3), 0);
-  CHECK_EQUAL(tests::contents_of(path()), "abc45678");
-  const int readable = open_for_probe(path().c_str());
+  CHECK_EQUAL(tests::contents_of(shared_path()), "abc45678");
+  const int readable = open_for_probe(shared_path().c_str());
   CHECK_EQUAL(write_block(readable, "x", 1), -EBADF);
 }
 
 TEST("opening for a probe never creates and never allows writing") {
-  CHECK_EQUAL(open_for_probe(path().c_str()), -ENOENT);
+  CHECK_EQUAL(open_for_probe(shared_path().c_str()), -ENOENT);
   CHECK_EQUAL(tests::entries(tests::directory()), 0);
-  tests::write_file(path(), "content");
-  const int file = open_for_probe(path().c_str());
+  tests::write_file(shared_path(), "content");
+  const int file = open_for_probe(shared_path().c_str());
   REQUIRE(file >= 0);
   CHECK_EQUAL(fcntl(file, F_GETFL) & O_ACCMODE, O_RDONLY);
   CHECK_EQUAL(fcntl(file, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
@@ -208,12 +208,12 @@ TEST("a file that is made with its content has it from the first moment on, and 
   const int file = tests::opened().create("file", "content", 7, 0644);
   REQUIRE(file >= 0);
   CHECK_EQUAL(status_of(file).st_mode, static_cast<mode_t>(S_IFREG | 0644));
-  CHECK_EQUAL(tests::contents_of(path()), "content");
+  CHECK_EQUAL(tests::contents_of(shared_path()), "content");
   CHECK_EQUAL(tests::opened().create("file", "other", 5, 0644), -EEXIST);
-  CHECK_EQUAL(tests::contents_of(path()), "content");
+  CHECK_EQUAL(tests::contents_of(shared_path()), "content");
   CHECK_EQUAL(tests::entries(tests::directory()), 1);
-  unlink(path().c_str());
-  REQUIRE_EQUAL(symlink("elsewhere", path().c_str()), 0);
+  unlink(shared_path().c_str());
+  REQUIRE_EQUAL(symlink("elsewhere", shared_path().c_str()), 0);
   CHECK_EQUAL(tests::opened().create("file", "other", 5, 0644), -EEXIST);
   CHECK_EQUAL(tests::entries(tests::directory()), 1);
   close(file);

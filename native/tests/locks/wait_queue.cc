@@ -19,13 +19,13 @@ using namespace gpu_owner::locks;
 
 namespace {
 
-const char* path() {
+const char* queue_path() {
   static const std::string path = tests::path_of("line");
   return path.c_str();
 }
 
 std::vector<int64_t> taken(int64_t from = 0, int64_t to = 0) {
-  const int file = open(path(), O_RDONLY);
+  const int file = open(queue_path(), O_RDONLY);
   std::vector<int64_t> slots;
   CHECK_EQUAL(taken_slots(file, from, to, slots), 0);
   close(file);
@@ -37,7 +37,7 @@ std::vector<int64_t> taken(int64_t from = 0, int64_t to = 0) {
 TEST("slots are given out in order, and are behind all that are taken") {
   std::vector<int> files;
   for (int i = 0; i < 5; i++) {
-    files.push_back(tests::open_file(path()));
+    files.push_back(tests::open_file(queue_path()));
     CHECK_EQUAL(join_queue(files.back()), i);
   }
   CHECK(taken() == (std::vector<int64_t>{0, 1, 2, 3, 4}));
@@ -47,13 +47,13 @@ TEST("slots are given out in order, and are behind all that are taken") {
   close(files[1]);
   close(files[3]);
   CHECK(taken() == (std::vector<int64_t>{0, 2, 4}));
-  CHECK_EQUAL(join_queue(tests::open_file(path())), 5);
+  CHECK_EQUAL(join_queue(tests::open_file(queue_path())), 5);
 }
 
 TEST("a lock behind all numbers that a slot can have is no slot, and one over the last of them leaves none") {
   const int64_t end = INT64_MAX, last = (int64_t{1} << 53) - 2;
   for (const Range range : {Range{last + 1, 1}, Range{end - 1, 1}, Range{end, 1}, Range{last, 2}, Range{last, 0}}) {
-    const int stranger = tests::open_file(path()), waiter = tests::open_file(path());
+    const int stranger = tests::open_file(queue_path()), waiter = tests::open_file(queue_path());
     REQUIRE_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, range), 0);
     CHECK_EQUAL(join_queue(waiter), range.start > last ? 0 : -ENOLCK);
     for (const int file : {waiter, stranger}) close(file);
@@ -66,7 +66,7 @@ TEST("a killed waiter leaves the queue") {
   REQUIRE(pipe(ready) == 0);
   const pid_t child = fork();
   if (child == 0) {
-    join_queue(tests::open_file(path()));
+    join_queue(tests::open_file(queue_path()));
     if (write(ready[1], "r", 1) != 1) _exit(1);
     pause();
     _exit(0);
@@ -80,13 +80,13 @@ TEST("a killed waiter leaves the queue") {
 }
 
 TEST("who waits for the end of a slot doesn't make it look taken, and nobody gets it meanwhile") {
-  const int first = tests::open_file(path());
+  const int first = tests::open_file(queue_path());
   CHECK_EQUAL(join_queue(first), 0);
   close(first);
-  const int waiting = open(path(), O_RDONLY);
+  const int waiting = open(queue_path(), O_RDONLY);
   CHECK_EQUAL(try_lock(waiting, Kind::ofd, Mode::shared, {0, 1}), 0);
   CHECK(taken().empty());
-  CHECK_EQUAL(join_queue(tests::open_file(path())), 1);
+  CHECK_EQUAL(join_queue(tests::open_file(queue_path())), 1);
 }
 
 TEST("many who join at once get slots of their own") {
@@ -98,7 +98,7 @@ TEST("many who join at once get slots of their own") {
     const pid_t child = fork();
     if (child == 0) {
       for (int k = 0; k < kEach; k++) {
-        const int64_t slot = join_queue(tests::open_file(path()));
+        const int64_t slot = join_queue(tests::open_file(queue_path()));
         if (write(results[1], &slot, sizeof slot) != sizeof slot) _exit(1);
       }
       pause();
@@ -121,24 +121,24 @@ TEST("many who join at once get slots of their own") {
 }
 
 TEST("strangers' longer locks are nobody's slot") {
-  const int stranger = tests::open_file(path());
+  const int stranger = tests::open_file(queue_path());
   CHECK_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {3, 10}), 0);
   CHECK(taken().empty());
-  CHECK_EQUAL(join_queue(tests::open_file(path())), 13);
+  CHECK_EQUAL(join_queue(tests::open_file(queue_path())), 13);
   CHECK(taken(0, 5).empty());
   CHECK(taken(5).size() == 1);
 }
 
 TEST("a stranger's lock to the end of the file leaves no slot") {
-  const int stranger = tests::open_file(path());
+  const int stranger = tests::open_file(queue_path());
   CHECK_EQUAL(try_lock(stranger, Kind::ofd, Mode::exclusive, {0, 0}), 0);
-  CHECK_EQUAL(join_queue(tests::open_file(path())), -ENOLCK);
+  CHECK_EQUAL(join_queue(tests::open_file(queue_path())), -ENOLCK);
   CHECK(taken().empty());
 }
 
 TEST("a descriptor that can't be written to joins no line") {
-  tests::open_file(path());
-  CHECK_EQUAL(join_queue(open(path(), O_RDONLY)), -EBADF);
+  tests::open_file(queue_path());
+  CHECK_EQUAL(join_queue(open(queue_path(), O_RDONLY)), -EBADF);
 }
 
 namespace {
@@ -149,7 +149,7 @@ void lock_places(int file, int64_t count) {
 }
 
 int count_places() {
-  const int file = open(path(), O_RDONLY);
+  const int file = open(queue_path(), O_RDONLY);
   std::vector<int64_t> slots;
   const int error = taken_slots(file, 0, 0, slots);
   close(file);
@@ -159,20 +159,20 @@ int count_places() {
 }  // namespace
 
 TEST("a queue of a thousand is read, and more than 4096 slots are no wait queue") {
-  const int stranger = tests::open_file(path());
+  const int stranger = tests::open_file(queue_path());
   lock_places(stranger, 1000);
   CHECK_EQUAL(count_places(), 1000);
-  CHECK_EQUAL(join_queue(tests::open_file(path())), 1999);
+  CHECK_EQUAL(join_queue(tests::open_file(queue_path())), 1999);
   close(stranger);
-  const int many = tests::open_file(path());
+  const int many = tests::open_file(queue_path());
   lock_places(many, kMaxSlots + 200);
   CHECK_EQUAL(count_places(), -E2BIG);
 }
 
 TEST("strangers that have locked the first slots, one by one, keep others from joining only for a bounded time") {
-  const int many = tests::open_file(path());
+  const int many = tests::open_file(queue_path());
   lock_places(many, 10'000);
-  const int64_t slot = join_queue(tests::open_file(path()));
+  const int64_t slot = join_queue(tests::open_file(queue_path()));
   CHECK(slot == -E2BIG || slot == 19'999);
   CHECK_EQUAL(count_places(), -E2BIG);
 }

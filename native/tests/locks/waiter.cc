@@ -22,20 +22,20 @@ namespace {
 
 constexpr Range kByte = {0, 1};
 
-std::string path() { return tests::path_of("lock"); }
+std::string waiter_path() { return tests::path_of("lock"); }
 
 }  // namespace
 
 TEST("a free lock is granted at once, and held by the descriptor that was given") {
   for (const Kind kind : tests::waitable_kinds()) {
-    const int file = tests::open_file(path());
+    const int file = tests::open_file(waiter_path());
     Outcome outcome;
     Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
     REQUIRE(waiter != nullptr);
     CHECK(outcome.wait());
     CHECK_EQUAL(outcome.error(), 0);
     waiter->join_and_delete();
-    const int other = tests::open_file(path());
+    const int other = tests::open_file(waiter_path());
     CHECK_EQUAL(try_lock(other, kind, Mode::exclusive, kByte), EAGAIN);
     close(file);
     CHECK_EQUAL(try_lock(other, kind, Mode::exclusive, kByte), 0);
@@ -45,7 +45,7 @@ TEST("a free lock is granted at once, and held by the descriptor that was given"
 
 TIMED_TEST("a held lock is granted when its holder lets go, within milliseconds") {
   for (const Kind kind : tests::waitable_kinds()) {
-    const int holder = tests::open_file(path()), file = tests::open_file(path());
+    const int holder = tests::open_file(waiter_path()), file = tests::open_file(waiter_path());
     CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
     Outcome outcome;
     Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
@@ -66,13 +66,13 @@ TEST("a shared wait ends when the exclusive holder is killed") {
   const Kind kind = tests::waitable_kinds().back();
   tests::Channel ready;
   const pid_t holder = tests::start([&] {
-    try_lock(tests::open_file(path()), kind, Mode::exclusive, kByte);
+    try_lock(tests::open_file(waiter_path()), kind, Mode::exclusive, kByte);
     ready.say();
     pause();
     return 0;
   });
   ready.hear();
-  const int file = open(path().c_str(), O_RDONLY);
+  const int file = open(waiter_path().c_str(), O_RDONLY);
   Outcome outcome;
   Waiter* waiter = Waiter::start(file, kind, Mode::shared, kByte, Outcome::note, &outcome);
   tests::kill_and_wait(holder);
@@ -83,7 +83,7 @@ TEST("a shared wait ends when the exclusive holder is killed") {
 
 TEST("the caller may close its descriptor while a wait goes on; the lock then goes with the wait") {
   for (const Kind kind : tests::waitable_kinds()) {
-    const int holder = tests::open_file(path()), file = tests::open_file(path());
+    const int holder = tests::open_file(waiter_path()), file = tests::open_file(waiter_path());
     CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
     Outcome outcome;
     Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
@@ -101,8 +101,8 @@ TEST("a lock that can't be taken is an error") {
   Outcome outcome;
   CHECK(Waiter::start(-1, Kind::ofd, Mode::exclusive, kByte, Outcome::note, &outcome) == nullptr);
   CHECK_EQUAL(errno, EBADF);
-  close(tests::open_file(path()));
-  const int readable = open(path().c_str(), O_RDONLY);
+  close(tests::open_file(waiter_path()));
+  const int readable = open(waiter_path().c_str(), O_RDONLY);
   Waiter* waiter = Waiter::start(readable, Kind::ofd, Mode::exclusive, kByte, Outcome::note, &outcome);
   REQUIRE(waiter != nullptr);
   CHECK(outcome.wait());
@@ -112,7 +112,7 @@ TEST("a lock that can't be taken is an error") {
 
 TEST("sleep ends when the wait is over, or when its time is") {
   const Kind kind = tests::waitable_kinds().back();
-  const int holder = tests::open_file(path()), file = tests::open_file(path());
+  const int holder = tests::open_file(waiter_path()), file = tests::open_file(waiter_path());
   CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
   Outcome outcome;
   Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
@@ -127,7 +127,7 @@ TEST("sleep ends when the wait is over, or when its time is") {
 
 TEST("two hundred waiters get an exclusive lock one after another, each once") {
   constexpr int kWaiters = 200;
-  const int holder = tests::open_file(path());
+  const int holder = tests::open_file(waiter_path());
   for (const Kind kind : tests::waitable_kinds()) {
     CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
     struct One {
@@ -139,7 +139,7 @@ TEST("two hundred waiters get an exclusive lock one after another, each once") {
     for (int i = 0; i < kWaiters; i++) {
       all.push_back(std::make_unique<One>());
       One& one = *all.back();
-      one.file = tests::open_file(path());
+      one.file = tests::open_file(waiter_path());
       one.waiter = Waiter::start(one.file, kind, Mode::exclusive, kByte, Outcome::note, &one.outcome);
       REQUIRE(one.waiter != nullptr);
     }
@@ -167,7 +167,7 @@ TEST("two hundred waiters get an exclusive lock one after another, each once") {
 }
 
 TEST("threads and descriptors are given back") {
-  const int file = tests::open_file(path());
+  const int file = tests::open_file(waiter_path());
   const int before = tests::open_descriptors();
   for (int i = 0; i < 500 / tests::slowness(); i++) {
     Outcome outcome;

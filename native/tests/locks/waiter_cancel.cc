@@ -23,10 +23,10 @@ using tests::Outcome;
 
 namespace {
 
-constexpr Range kByte = {0, 1};
+constexpr Range kCancelByte = {0, 1};
 constexpr double kMaxMilliseconds = 5000;  // ms for a repetition, on however busy a machine
 
-std::string path() { return tests::path_of("lock"); }
+std::string cancel_path() { return tests::path_of("lock"); }
 
 // The moments that matter lie within the first microseconds of a thread's life and within a system call: busy, not
 // asleep.
@@ -36,8 +36,8 @@ void spin(int64_t nanoseconds) {
 }
 
 bool held_by_others(int file, Kind kind) {
-  const int error = try_lock(file, kind, Mode::exclusive, kByte);
-  if (error == 0) unlock(file, kind, kByte);
+  const int error = try_lock(file, kind, Mode::exclusive, kCancelByte);
+  if (error == 0) unlock(file, kind, kCancelByte);
   return error != 0;
 }
 
@@ -45,10 +45,10 @@ bool held_by_others(int file, Kind kind) {
 
 TIMED_TEST("a cancelled wait ends at once, says so, and has taken nothing") {
   for (const Kind kind : tests::waitable_kinds()) {
-    const int holder = tests::open_file(path()), file = tests::open_file(path());
-    CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
+    const int holder = tests::open_file(cancel_path()), file = tests::open_file(cancel_path());
+    CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kCancelByte), 0);
     Outcome outcome;
-    Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
+    Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kCancelByte, Outcome::note, &outcome);
     tests::sleep_milliseconds(20);
     const tests::Stopwatch watch;
     waiter->cancel();
@@ -57,7 +57,7 @@ TIMED_TEST("a cancelled wait ends at once, says so, and has taken nothing") {
     CHECK_EQUAL(outcome.error(), ECANCELED);
     CHECK(waiter->over());
     waiter->join_and_delete();
-    CHECK_EQUAL(unlock(holder, kind, kByte), 0);
+    CHECK_EQUAL(unlock(holder, kind, kCancelByte), 0);
     CHECK(!held_by_others(holder, kind));
     close(holder);
     close(file);
@@ -66,13 +66,13 @@ TIMED_TEST("a cancelled wait ends at once, says so, and has taken nothing") {
 
 TEST("waits whose cancellation was begun together all end") {
   const Kind kind = tests::waitable_kinds().back();
-  const int holder = tests::open_file(path()), file = tests::open_file(path());
-  CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
+  const int holder = tests::open_file(cancel_path()), file = tests::open_file(cancel_path());
+  CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kCancelByte), 0);
   constexpr int kWaits = 8;
   Outcome outcomes[kWaits];
   Waiter* waiters[kWaits];
   for (int i = 0; i < kWaits; i++) {
-    waiters[i] = Waiter::start(file, kind, Mode::shared, kByte, Outcome::note, &outcomes[i]);
+    waiters[i] = Waiter::start(file, kind, Mode::shared, kCancelByte, Outcome::note, &outcomes[i]);
     REQUIRE(waiters[i] != nullptr);
     if (i % 2 == 0) tests::sleep_milliseconds(5);  // half of them wait already, half have just been started
   }
@@ -84,16 +84,16 @@ TEST("waits whose cancellation was begun together all end") {
     CHECK_EQUAL(outcomes[i].error(), ECANCELED);
     waiters[i]->join_and_delete();
   }
-  CHECK_EQUAL(unlock(holder, kind, kByte), 0);
+  CHECK_EQUAL(unlock(holder, kind, kCancelByte), 0);
   CHECK(!held_by_others(holder, kind));
   close(holder);
   close(file);
 }
 
 TEST("a wait that is over when its cancellation begins keeps its lock") {
-  const int file = tests::open_file(path());
+  const int file = tests::open_file(cancel_path());
   Outcome outcome;
-  Waiter* waiter = Waiter::start(file, Kind::ofd, Mode::exclusive, kByte, Outcome::note, &outcome);
+  Waiter* waiter = Waiter::start(file, Kind::ofd, Mode::exclusive, kCancelByte, Outcome::note, &outcome);
   CHECK(outcome.wait());
   waiter->begin_cancel();
   waiter->cancel();
@@ -104,9 +104,9 @@ TEST("a wait that is over when its cancellation begins keeps its lock") {
 }
 
 TEST("cancelling what is over does nothing") {
-  const int file = tests::open_file(path());
+  const int file = tests::open_file(cancel_path());
   Outcome outcome;
-  Waiter* waiter = Waiter::start(file, Kind::ofd, Mode::exclusive, kByte, Outcome::note, &outcome);
+  Waiter* waiter = Waiter::start(file, Kind::ofd, Mode::exclusive, kCancelByte, Outcome::note, &outcome);
   CHECK(outcome.wait());
   waiter->cancel();
   waiter->cancel();
@@ -118,13 +118,13 @@ TEST("cancelling what is over does nothing") {
 TEST("thousands of waits cancelled at random moments: none hangs, none leaks, none takes the lock") {
   std::mt19937 random(1);
   for (const Kind kind : tests::waitable_kinds()) {
-    const int holder = tests::open_file(path()), file = tests::open_file(path());
-    CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
+    const int holder = tests::open_file(cancel_path()), file = tests::open_file(cancel_path());
+    CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kCancelByte), 0);
     const int before = tests::open_descriptors();
     const tests::Stopwatch watch;
     for (int i = 0; i < 4000 / tests::slowness() && watch.milliseconds() < kMaxMilliseconds; i++) {
       Outcome outcome;
-      Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
+      Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kCancelByte, Outcome::note, &outcome);
       REQUIRE(waiter != nullptr);
       spin(static_cast<int64_t>(random() % 150'000));
       if (random() % 2 == 0) {
@@ -137,7 +137,7 @@ TEST("thousands of waits cancelled at random moments: none hangs, none leaks, no
       REQUIRE_EQUAL(outcome.error(), ECANCELED);
     }
     CHECK_EQUAL(tests::open_descriptors(), before);
-    CHECK_EQUAL(unlock(holder, kind, kByte), 0);
+    CHECK_EQUAL(unlock(holder, kind, kCancelByte), 0);
     CHECK(!held_by_others(holder, kind));
     close(holder);
     close(file);
@@ -151,10 +151,11 @@ TEST("a grant that races with the cancellation: what is said is what holds") {
     int granted = 0, rounds = 0;
     const tests::Stopwatch watch;
     for (; rounds < 3000 / tests::slowness() && watch.milliseconds() < kMaxMilliseconds; rounds++) {
-      const int holder = tests::open_file(path()), file = tests::open_file(path()), witness = tests::open_file(path());
-      REQUIRE_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
+      const int holder = tests::open_file(cancel_path()), file = tests::open_file(cancel_path()),
+                witness = tests::open_file(cancel_path());
+      REQUIRE_EQUAL(try_lock(holder, kind, Mode::exclusive, kCancelByte), 0);
       Outcome outcome;
-      Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
+      Waiter* waiter = Waiter::start(file, kind, Mode::exclusive, kCancelByte, Outcome::note, &outcome);
       const auto until_end = static_cast<int64_t>(random() % 100'000),
                  until_cancel = static_cast<int64_t>(random() % 100'000);
       std::thread ending([=] {
@@ -183,15 +184,15 @@ TEST("many waits at once, cancelled in another order than started") {
   constexpr int kWaiters = 300;
   std::mt19937 random(3);
   const Kind kind = tests::waitable_kinds().back();
-  const int holder = tests::open_file(path());
-  CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kByte), 0);
+  const int holder = tests::open_file(cancel_path());
+  CHECK_EQUAL(try_lock(holder, kind, Mode::exclusive, kCancelByte), 0);
   const int before = tests::open_descriptors();
   std::vector<Outcome> outcomes(kWaiters);
   std::vector<Waiter*> waiters;
   std::vector<int> files;
   for (int i = 0; i < kWaiters; i++) {
-    files.push_back(tests::open_file(path()));
-    waiters.push_back(Waiter::start(files.back(), kind, i % 3 == 0 ? Mode::shared : Mode::exclusive, kByte,
+    files.push_back(tests::open_file(cancel_path()));
+    waiters.push_back(Waiter::start(files.back(), kind, i % 3 == 0 ? Mode::shared : Mode::exclusive, kCancelByte,
                                     Outcome::note, &outcomes[static_cast<size_t>(i)]));
     REQUIRE(waiters.back() != nullptr);
   }
@@ -209,16 +210,16 @@ TEST("many waits at once, cancelled in another order than started") {
 
 TEST("the shared lock that a cancelled conversion had is not given up") {
   if (tests::under_valgrind()) tests::skip("valgrind can't wait for OFD locks");
-  const int file = tests::open_file(path()), other = tests::open_file(path());
-  CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::shared, kByte), 0);
-  CHECK_EQUAL(try_lock(other, Kind::ofd, Mode::shared, kByte), 0);
+  const int file = tests::open_file(cancel_path()), other = tests::open_file(cancel_path());
+  CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::shared, kCancelByte), 0);
+  CHECK_EQUAL(try_lock(other, Kind::ofd, Mode::shared, kCancelByte), 0);
   Outcome outcome;
-  Waiter* waiter = Waiter::start(file, Kind::ofd, Mode::exclusive, kByte, Outcome::note, &outcome);
+  Waiter* waiter = Waiter::start(file, Kind::ofd, Mode::exclusive, kCancelByte, Outcome::note, &outcome);
   tests::sleep_milliseconds(10);
   waiter->cancel();
   waiter->join_and_delete();
   CHECK_EQUAL(outcome.error(), ECANCELED);
   Conflict conflict;
-  CHECK_EQUAL(probe(other, Mode::exclusive, kByte, conflict), 0);
+  CHECK_EQUAL(probe(other, Mode::exclusive, kCancelByte, conflict), 0);
   CHECK(conflict.exists);
 }

@@ -19,7 +19,7 @@ using tests::Outcome;
 
 namespace {
 
-constexpr Range kByte = {0, 1};
+constexpr Range kSignalByte = {0, 1};
 
 std::atomic<int> handled{0};
 std::atomic<bool> elsewhere{false};
@@ -47,8 +47,8 @@ struct Blocked {
   Waiter* waiter;
 
   Blocked() {
-    try_lock(holder, kind, Mode::exclusive, kByte);
-    waiter = Waiter::start(file, kind, Mode::exclusive, kByte, Outcome::note, &outcome);
+    try_lock(holder, kind, Mode::exclusive, kSignalByte);
+    waiter = Waiter::start(file, kind, Mode::exclusive, kSignalByte, Outcome::note, &outcome);
     REQUIRE(waiter != nullptr);
     tests::sleep_milliseconds(20);
   }

@@ -16,7 +16,7 @@ namespace {
 
 const char* const kStub = "nvml-v3";
 
-void interrupt_after(int milliseconds) {
+void interrupt_open_after(int milliseconds) {
   signal(SIGINT, [](int) {});
   tests::start([milliseconds] {
     tests::sleep_milliseconds(milliseconds);
@@ -91,7 +91,7 @@ TIMED_TEST("a driver whose start hangs: a handled signal ends the wait at once, 
   machine.set("hang=init");
   Driver& driver = Driver::instance();
   const int after = 100 * tests::slowness();
-  interrupt_after(after);
+  interrupt_open_after(after);
   const tests::Stopwatch watch;
   CHECK_EQUAL(driver.open(tests::simulated_nvml()).stage, Stage::interrupted);
   CHECK(watch.milliseconds() >= after - 10);
