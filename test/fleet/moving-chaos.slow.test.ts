@@ -1,5 +1,7 @@
-// Jobs that move between hosts while networks are cut and processes are killed. A file outside counts what ran.
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+// Jobs that move between hosts while networks are cut, hosts fall silent, processes are killed, and the ssh-agent ends. A file outside
+// counts what ran.
+import type { ChildProcess } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { hostName } from '../../lib/platform/index.ts';
@@ -20,7 +22,19 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
   const networks: Network[] = [];
   const machines: Machine[] = [];
   let place: string;
-  const run = (...args: string[]) => hosts.viewer.run([launcher, ...args], { env: hosts.env, cwd: place });
+  let agent: ChildProcess;
+  const socket = () => join(hosts.viewer.directory, 'agent');
+  const environment = () => ({ ...hosts.env, SSH_AUTH_SOCK: socket() });
+  const run = (...args: string[]) =>
+    hosts.viewer.run([launcher, ...args], { env: environment(), cwd: place });
+  const keys: string[] = [];
+  /** Starts the only program that has the keys. */
+  const startAgent = async () => {
+    rmSync(socket(), { force: true });
+    agent = hosts.viewer.start(['ssh-agent', '-D', '-a', socket()]);
+    await until(() => existsSync(socket()));
+    expect(await hosts.viewer.run(['ssh-add', ...keys], { env: environment() })).toMatchObject({ code: 0 });
+  };
 
   beforeAll(async () => {
     hosts = await Hosts.start();
@@ -30,10 +44,16 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
       const network = new Network(10 + i);
       networks.push(network);
       expect(network.make()).toBe(true);
-      machines.push(await hosts.addAway(name, network));
+      machines.push(await hosts.addAway(name, network, { config: ['IdentityAgent SSH_AUTH_SOCK'] }));
+      const own = new RegExp(`Host ${name}\\n[^H]*IdentityFile (\\S+)`);
+      const key = own.exec(readFileSync(hosts.configuration, 'utf8'))?.[1] as string;
+      renameSync(key, `${key}.private`); // ssh finds the public one beside it
+      keys.push(`${key}.private`);
     }
+    await startAgent();
   });
   afterAll(async () => {
+    agent?.kill('SIGKILL');
     await hosts?.close();
     for (const network of networks) network.remove();
   });
@@ -88,7 +108,7 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
         const words = ['--on', NAMES.join(), '--', 'sh', '-c', script];
         // Every third is a command of `run`, which may be killed with its connection.
         if (number % 3 === 0) {
-          const ended = hosts.viewer.run([launcher, 'run', ...words], { env: hosts.env, cwd: place });
+          const ended = hosts.viewer.run([launcher, 'run', ...words], { env: environment(), cwd: place });
           runs.push(ended.then(({ code }) => ({ number, code })));
           continue;
         }
@@ -102,12 +122,12 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
     const waiting = (async () => {
       await Promise.all([submitAll(), submitAll()]);
       isSubmitted = true;
-      const { env } = hosts;
+      const env = environment();
       for (;;) {
         const child = hosts.viewer.start([launcher, 'wait', ...numbers.keys()], { env, cwd: place });
         const ended = await finished(child);
         // A host that doesn't answer at first.
-        if (isLong && ended.code === 69) continue;
+        if (ended.code === 69) continue;
         await Promise.all(runs);
         isOver = true;
         return ended;
@@ -130,15 +150,20 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
       const i = random.integer(networks.length);
       const network = networks[i] as Network;
       if (isSubmitted && released < NAMES.length) writeFileSync(join(place, `go${released++}`), '');
-      const what = random.integer(isLong ? 6 : steps < 8 ? 4 : 8);
+      const what = random.integer(isLong ? 8 : steps < 8 ? 6 : 12);
       if (what === 0) signalAll([random.pick(ours()) ?? 0].filter(Boolean), 'SIGKILL');
       if (what === 1) signalAll([random.pick(there()) ?? 0].filter(Boolean), 'SIGKILL');
       if (what === 2) network.set('down');
-      if (isLong && what === 4) await hosts.reboot(NAMES[i] as string, network, machines[i] as Machine, true);
-      if (isLong && what === 5)
+      const silent = what === 3 ? living(machines[i] as Machine) : [];
+      signalAll(silent, 'SIGSTOP');
+      if (what === 4) agent.kill('SIGKILL');
+      if (isLong && what === 6) await hosts.reboot(NAMES[i] as string, network, machines[i] as Machine, true);
+      if (isLong && what === 7)
         signalAll([random.pick(living(machines[i] as Machine)) ?? 0].filter(Boolean), 'SIGKILL');
       await pause(random.integer(isLong ? 8_000 : 1_000));
       network.set('up');
+      signalAll(silent, 'SIGCONT');
+      if (what === 4) await startAgent();
     }
     const { code, stderr } = await waiting;
     // Where any process may be killed: the command itself, too.

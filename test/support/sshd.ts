@@ -180,7 +180,7 @@ export class Hosts {
       `HostKeyAlias [127.0.0.1]:${this.port}`,
       'ServerAliveInterval 2',
     ];
-    return this.add(name, { ...settings, config });
+    return this.add(name, { ...settings, config: [...config, ...(settings.config ?? [])] });
   }
 
   /** Reboots a host that was added away: all its processes end at once. @param keepsJobs whether its state directory outlives that */
