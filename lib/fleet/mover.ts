@@ -1,10 +1,7 @@
 // Moves jobs between machines while they wait: a process of the user on the machine of the submission. The mover hears from each host
 // over one connection, and asks further ones only to move. Where a job starts is decided on the hosts, by the words of its places, so that
 // neither a crash of this process nor a lost answer runs a job twice. docs/decisions/058-moving-jobs.md
-import { lstatSync, mkdirSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
 import type { Host } from '../config/index.ts';
-import { ifPossible } from '../errors.ts';
 import { type JobElsewhere, type PlaceState, STARTED } from '../jobs/index.ts';
 import { sleep, TIMEOUTS } from '../platform/index.ts';
 import type { Snapshot } from '../shapes/index.ts';
@@ -13,6 +10,7 @@ import { commandOnHost, Logins, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import { parseRecords } from './host-records.ts';
 import { CANCELLED, directoryOn, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
+import { Connections } from './ssh.ts';
 
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;
@@ -84,38 +82,6 @@ class Feed {
   }
 }
 
-/** The sockets of the feeds, whose connections serve all questions: a login for each host, however many jobs there are. */
-class Connections {
-  readonly #path: string;
-
-  /** @param jobs the directory of the jobs, which may be on a file system that has no sockets, or have a name too long for them */
-  constructor(jobs: string) {
-    const path = `/tmp/gpu-owner-ssh-${hash(`${process.geteuid?.()} ${jobs}`)}`;
-    ifPossible(() => mkdirSync(path, { mode: 0o700 }), undefined); // there may be one of a mover that was killed
-    this.#path = path;
-  }
-
-  to(host: Host): Host {
-    const [path, own] = [this.#path, process.geteuid?.()];
-    return {
-      ...host,
-      get connection() {
-        const status = lstatSync(path, { throwIfNoEntry: false });
-        const isOurs = status?.isDirectory() && status.uid === own && (status.mode & 0o077) === 0;
-        return isOurs ? join(path, hash(host.name)) : undefined;
-      },
-    };
-  }
-
-  remove(): void {
-    rmSync(this.#path, { recursive: true, force: true });
-  }
-}
-
-function hash(text: string): string {
-  return process.getBuiltinModule('node:crypto').createHash('sha256').update(text).digest('hex').slice(0, 16);
-}
-
 function newKey(): string {
   return process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex');
 }
@@ -152,13 +118,13 @@ export class Mover {
   constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: FollowJobs) {
     this.#jobs = jobs;
     this.#follow = follow;
-    const connections = new Connections(jobs.path);
-    this.#hostOf = (name) => connections.to(hostOf(name));
-    this.#connections = connections;
+    this.#connections = new Connections(jobs.path);
+    this.#hostOf = (name) => this.#connections.to(hostOf(name));
   }
 
   /** Returns when no job is left to move, or another process moves them. */
   async run(): Promise<void> {
+    this.#connections.make();
     for (;;) {
       if (!this.#jobs.appointMover(process.pid)) break;
       const jobs = this.#unsettled();

@@ -4,6 +4,8 @@ import { formatDuration, TIMEOUTS } from '../platform/index.ts';
 import { byExpectedWait, type Wanted } from './expected-wait.ts';
 import { askHosts, type HostAnswer } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
+import { MovingJobs } from './moving-job.ts';
+import { Connections } from './ssh.ts';
 
 /** Why a command doesn't run on a host. `isCertain`: it doesn't; otherwise it may run. */
 export interface HostRefusal {
@@ -46,12 +48,23 @@ export async function startWhereFree(
 
 /** The host in whose queue a request is expected to start first; the first one if none says how busy it is. */
 export async function firstQueue(hosts: readonly Host[], wanted: Wanted, timeoutMs: number): Promise<Host> {
-  const answers = await askHosts(hosts, 'machines', ['top', '--json', '--no-jobs'], timeoutMs, () => {});
+  const answers = await askHosts(
+    hosts.map(shared),
+    'machines',
+    ['top', '--json', '--no-jobs'],
+    timeoutMs,
+    () => {},
+  );
   const known = hosts.flatMap((host, i) => {
     const snapshot = answers[i]?.records?.[0];
     return snapshot === undefined ? [] : [{ host, snapshot }];
   });
   return byExpectedWait(known, wanted)[0] ?? (hosts[0] as Host);
+}
+
+/** A host over the mover's connection, if there is one: a hundred submissions need no hundred logins to learn that all is taken. */
+function shared(host: Host): Host {
+  return new Connections(new MovingJobs().path).to(host, true);
 }
 
 async function* answersAsTheyCome(
@@ -65,7 +78,7 @@ async function* answersAsTheyCome(
   const silent = new Set(hosts.map(({ name }) => name));
   let wake = () => {};
   let isLate = false;
-  void askHosts(hosts, 'gpus', ['find', '--json', ...criteria], timeoutMs, (answer) => {
+  void askHosts(hosts.map(shared), 'gpus', ['find', '--json', ...criteria], timeoutMs, (answer) => {
     if (silent.delete(answer.host)) answers.push(answer);
     wake();
   });
