@@ -312,6 +312,8 @@ export interface Queue {
   changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void>;
   /** How many changes this process has noticed. */
   readonly changeCount: number;
+  /** Whether calls of the same turn of the event loop are one transaction, in their order. */
+  readonly sharesTransactions?: boolean;
 
   /**
    * Makes this process the manager, which writes the tables, until it ends. null: another process is the manager.
@@ -344,6 +346,7 @@ export type WorkerQueue = Pick<
   | 'manager'
   | 'changed'
   | 'changeCount'
+  | 'sharesTransactions'
 > & { attempts(which: 'living'): Promise<{ readonly length: number }> };
 
 /** The error of a queue that can't be used. @param queue its path or URL */

@@ -6,6 +6,7 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
+import { Database } from '../../../lib/sweeps/queue/sqlite/database.ts';
 import { pause, until } from '../../support/machine.ts';
 import { all, rowOf, takeFrom, worker } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
@@ -206,4 +207,20 @@ describe.skipIf(whyNotFull !== null)(`a full disk${whyNotFull === null ? '' : ` 
     rmSync(join(disk, 'ballast'));
     expect(await (await open(join(disk, 'queue.db'))).counts()).toMatchObject({ pending: 0 });
   });
+});
+
+test('writes of one turn of the event loop are one transaction, and one that fails takes no other along', async () => {
+  const [own, other] = [await Database.open(path, true), await Database.open(path, true)];
+  if (own === null || other === null) throw new Error('there is no database');
+  const write = (key: string) => own.write(() => own.set(key, key));
+  const [, seen] = await Promise.all([write('a'), own.write(() => [own.setting('a'), other.setting('a')])]);
+  expect(seen).toEqual(['a', null]);
+  const failing = () => {
+    throw new Error('no');
+  };
+  const ends = await Promise.allSettled([write('b'), own.write(failing), write('c')]);
+  expect(ends.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
+  expect(['a', 'b', 'c'].map((key) => other.setting(key))).toEqual(['a', 'b', 'c']);
+  own.close();
+  other.close();
 });

@@ -30,6 +30,12 @@ export type SQLRow = Record<string, Cell>;
 /** Values by the names of their placeholders. */
 type Bindings = Record<string, Cell>;
 
+interface Write {
+  act: () => unknown;
+  resolve: (result: unknown) => void;
+  reject: (error: unknown) => void;
+}
+
 /** One connection to the database of a queue. Transactions wait for other writers, and errors say what to do. */
 export class Database {
   /** The file, links resolved. */
@@ -43,6 +49,7 @@ export class Database {
   #lookedAt = 0;
   /** Writes that wait for the next transaction. Each may run twice. */
   readonly #along = new Set<() => void>();
+  #waiting: Write[] = [];
 
   private constructor(path: string, connection: SQLite.DatabaseSyncInstance) {
     this.path = path;
@@ -76,16 +83,39 @@ export class Database {
     return database;
   }
 
-  /** Runs one transaction that writes. The transaction may be run again, if another process is in the way. @throws ERR_QUEUE */
-  async write<T>(transaction: () => T): Promise<T> {
+  /**
+   * Writes in one transaction, which it shares with all that is written in the same turn of the event loop: each one waits for the disk. It
+   * may run again, if another process is in the way, or another write fails. @throws ERR_QUEUE
+   */
+  write<T>(act: () => T): Promise<T> {
+    return new Promise<T>((resolve, reject) => {
+      this.#waiting.push({ act, resolve: resolve as Write['resolve'], reject });
+      if (this.#waiting.length === 1) setImmediate(() => void this.#writeAll());
+    });
+  }
+
+  async #writeAll(): Promise<void> {
+    const all = this.#waiting;
+    this.#waiting = [];
+    try {
+      const results = await this.#writeTogether(all);
+      for (const [i, { resolve }] of all.entries()) resolve(results[i]);
+    } catch (error) {
+      if (all.length === 1) return all[0]?.reject(error);
+      for (const each of all)
+        await this.#writeTogether([each]).then(([result]) => each.resolve(result), each.reject);
+    }
+  }
+
+  async #writeTogether(all: readonly Write[]): Promise<unknown[]> {
     let along: readonly (() => void)[] = [];
-    const result = await this.#transact('BEGIN IMMEDIATE', () => {
+    const results = await this.#transact('BEGIN IMMEDIATE', () => {
       along = [...this.#along];
       for (const act of along) act();
-      return transaction();
+      return all.map(({ act }) => act());
     });
     for (const act of along) this.#along.delete(act);
-    return result;
+    return results;
   }
 
   /** Writes together with the next transaction that writes, or alone after a delay in ms: each transaction waits for the disk. */

@@ -41,6 +41,7 @@ function assemble(database: Database, locks: LockFile): Queue {
     search: () => database.read(() => readSearch(database.setting('search'))),
     report: (value) => database.write(() => reportStep(database, value)),
     changed: (milliseconds, signal, since) => watch.changed(milliseconds, signal, since),
+    sharesTransactions: true,
     get changeCount() {
       return watch.changeCount;
     },
