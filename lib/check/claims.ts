@@ -60,7 +60,7 @@ export class Claims {
 
   owner(): string[] {
     const on = this.gpus.map(({ uuid }) => uuid).join();
-    return [...this.#command, 'selftest', '--part=owner', `--on=${on}`, ...this.#claim];
+    return [...this.#command, 'selftest', `--part=owner:${on}`, ...this.#claim];
   }
 
   /** The GPUs that a claim with the same conditions may get. */

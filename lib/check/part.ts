@@ -15,8 +15,6 @@ interface PartOptions {
   claimOptions: ClaimOptions;
   /** The checks to be made, as a list with commas; undefined: all. */
   only: string | undefined;
-  /** UUIDs of the GPUs to be used, with commas; undefined: those that this process was given. */
-  on: string | undefined;
   write: (line: string) => void;
 }
 
@@ -27,11 +25,12 @@ export async function makeDoctorChecks(names: string, write: (line: string) => v
   );
 }
 
-/** The same for the self-test. */
-export async function runPart(name: string, options: PartOptions): Promise<void> {
+/** The same for the self-test. @param text a part, and after a colon UUIDs of its GPUs, by default those that this process was given */
+export async function runPart(text: string, options: PartOptions): Promise<void> {
+  const [name, uuidsOf] = text.split(':');
   const part = oneOf(name, PARTS, '--part');
   const { command, claim, claimOptions, only, write } = options;
-  const on = options.on?.split(',') ?? null;
+  const on = uuidsOf?.split(',') ?? null;
   // The parent of this process is gone, or has given up on it.
   process.stdin.on('close', () => void stopPrograms().then(() => process.exit(0))).resume();
   if (part === 'owner') {

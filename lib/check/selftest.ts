@@ -89,7 +89,7 @@ class Selftest {
   async report(): Promise<SelftestReport> {
     const { driver, gpus, claimed } = await this.#claimAndCheck();
     if (!this.#isInterrupted() && this.#left() > 0)
-      await this.#supervise(this.#part('gpu', [`--on=${claimed.join()}`]));
+      await this.#supervise(this.#part(`gpu:${claimed.join()}`));
     const obstacle = this.#isInterrupted()
       ? 'interrupted'
       : this.#left() > 0
@@ -124,9 +124,9 @@ class Selftest {
     return this.#end - performance.now();
   }
 
-  #part(name: string, more: readonly string[] = []): string[] {
+  #part(part: string): string[] {
     const { command, claim } = this.#options;
-    return [...command, 'selftest', `--part=${name}`, `--only=${this.#names.join()}`, ...more, ...claim];
+    return [...command, 'selftest', `--part=${part}`, `--only=${this.#names.join()}`, ...claim];
   }
 
   /** The first finding of a check counts. */

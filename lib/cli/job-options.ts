@@ -30,16 +30,22 @@ export const JOB = {
     candidates: 'file',
   },
   notify: { help: 'notify you when the job starts and ends, by notifyCommand or notifyWebhook' },
+  'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
+} satisfies OptionTable;
+
+/** Of jobs that may move, as sweeps don't. */
+export const MOVE = {
   move: {
     value: 'KEY',
     help: 'be one of the places of a job that moves; for gpu-owner itself',
     isHidden: true,
   },
-  'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
 } satisfies OptionTable;
 
 /** @throws ERR_INVALID_ARGUMENT. Ends this process if a host of another job doesn't answer */
-export async function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>): Promise<JobOptions> {
+export async function jobOptions(
+  values: InferValues<typeof ABOUT & typeof JOB & typeof MOVE>,
+): Promise<JobOptions> {
   const { name, note, output, notify = false } = values;
   const lists = wordsOf(values.after);
   const after = splitWords(lists.filter((word) => !isTime(word)));

@@ -25,7 +25,7 @@ import {
   WAIT_BY_DEFAULT,
 } from './claim-options.ts';
 import { type OptionGroup, type OptionTable, type Parsed, usage } from './command-line.ts';
-import { ABOUT, JOB } from './job-options.ts';
+import { ABOUT, JOB, MOVE } from './job-options.ts';
 import { durationAfterWait, listWithSpaces } from './mistakes.ts';
 
 const ON = {
@@ -111,7 +111,7 @@ const ARRAY = {
 
 /** Options of `submit`. */
 export const SUBMIT_GROUPS = [
-  { options: { ...options.options, ...JOB, ...RETRY, ...ARRAY } },
+  { options: { ...options.options, ...JOB, ...MOVE, ...RETRY, ...ARRAY } },
   ...criteria,
 ] as const satisfies readonly OptionGroup[];
 

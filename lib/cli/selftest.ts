@@ -34,12 +34,11 @@ const GROUPS = [
       ...OFFERED,
       ...SIMULATE,
       part: {
-        value: 'NAME',
-        help: 'make some of the checks; the self-test calls itself by it',
+        value: 'NAME[:GPUS]',
+        help: 'make some of the checks, on these GPUs; the self-test calls itself by it',
         isHidden: true,
       },
       only: { value: 'LIST', help: 'make only these checks', isHidden: true },
-      on: { value: 'LIST', help: 'the GPUs for these checks', isHidden: true },
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -54,8 +53,8 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
     claim: toArguments(values, (name) => Object.hasOwn(OFFERED, name)),
   };
   if (values.part !== undefined) {
-    const { only, on } = values;
-    await runPart(values.part, { ...common, claimOptions: claimOptions(values), only, on, write: print });
+    const { part, only } = values;
+    await runPart(part, { ...common, claimOptions: claimOptions(values), only, write: print });
     process.exit(0); // whatever thread of the driver's is stuck
   }
   const wait = waitOption(values, false);
