@@ -3,6 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { type DriverFailure, type LibraryAttempt, native, nativeFile } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
 import { isWSL, whichContainer } from './containers.ts';
+import type { Topology } from './topology.ts';
 
 /** The exit code of the simulator's tool when it doesn't know the machine. */
 const EX_USAGE = 64;
@@ -164,4 +165,15 @@ export function librarySetting(variable: 'GPU_OWNER_NVML_LIBRARY' | 'GPU_OWNER_C
 /** '13.0' of 13000, as the driver counts the versions of CUDA; null: it doesn't tell. */
 export function cudaVersion(version: number): string | null {
   return version > 0 ? `${Math.floor(version / 1_000)}.${Math.floor((version % 1_000) / 10)}` : null;
+}
+
+/** Asks the driver; null: it doesn't answer. Blocks, some microseconds per pair of GPUs and NVLink. */
+export function readTopology(): Topology | null {
+  openDriver();
+  const found = native().driverTopology();
+  if (found === undefined) return null;
+  const uuids = native()
+    .driverDescribe()
+    .map(({ uuid }) => uuid);
+  return uuids.length === found.places.length ? { uuids, ...found } : null;
 }

@@ -11,6 +11,7 @@ export {
   KEEP_AWAKE,
   librarySetting,
   openDriver,
+  readTopology,
 } from './driver.ts';
 export { describeHidden, judge, MAX_UNEXPLAINED_BYTES } from './judge.ts';
 export { describeShare } from './lease-text.ts';
@@ -37,11 +38,11 @@ export {
   connectionOf,
   cpusNear,
   isTopologyOf,
-  LINK_KINDS,
   type LinkKind,
+  linkLegend,
+  linkSign,
   pcieKindOf,
   placeOf,
-  readTopology,
   type Topology,
   UNKNOWN,
 } from './topology.ts';

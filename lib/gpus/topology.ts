@@ -1,5 +1,5 @@
-import { type DriverTopology, native } from '../native.ts';
-import { openDriver } from './driver.ts';
+// Free of Node.js: the page of `web` uses it, too.
+import type { DriverTopology } from '../native.ts';
 
 /** How two GPUs are connected, from best to worst; as `nvidia-smi topo -m` prints it. */
 export const LINK_KINDS = {
@@ -14,6 +14,30 @@ export const LINK_KINDS = {
 
 export type LinkKind = keyof typeof LINK_KINDS;
 type PCIeKind = Exclude<LinkKind, 'nvlink' | 'nvswitch'>;
+
+const MEANINGS: Readonly<Record<LinkKind, string>> = {
+  nvlink: 'that many NVLinks',
+  nvswitch: 'that many NVLinks',
+  'pcie-switch': 'one PCIe switch',
+  'pcie-switches': 'several PCIe switches',
+  'host-bridge': 'one PCIe host bridge',
+  numa: 'one NUMA node',
+  system: 'across NUMA nodes',
+};
+
+/** As `nvidia-smi topo -m` prints it: NV12, PIX. '?': the driver doesn't tell. */
+export function linkSign({ kind, links }: Connection = { kind: null, links: null }): string {
+  return kind === null ? '?' : `${LINK_KINDS[kind]}${links ?? ''}`;
+}
+
+/** Explains the signs of some connections, the best first. */
+export function linkLegend(links: readonly Connection[]): string {
+  const present = new Set(links.map(({ kind }) => kind));
+  const texts = (Object.keys(LINK_KINDS) as LinkKind[])
+    .filter((kind) => present.has(kind))
+    .map((kind) => `${LINK_KINDS[kind]}${LINK_KINDS[kind] === 'NV' ? '#' : ''}: ${MEANINGS[kind]}`);
+  return [...new Set(texts)].join('; ');
+}
 
 /** The connection of two GPUs. */
 export interface Connection {
@@ -43,17 +67,6 @@ const LEVELS: Readonly<Record<number, PCIeKind>> = {
   40: 'numa',
   50: 'system',
 };
-
-/** Asks the driver; null: it doesn't answer. Blocks, some microseconds per pair of GPUs and NVLink. */
-export function readTopology(): Topology | null {
-  openDriver();
-  const found = native().driverTopology();
-  if (found === undefined) return null;
-  const uuids = native()
-    .driverDescribe()
-    .map(({ uuid }) => uuid);
-  return uuids.length === found.places.length ? { uuids, ...found } : null;
-}
 
 /** Whether the numbers fit the count of GPUs; another user may have written them. */
 export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<Topology, 'uuids'>): boolean {

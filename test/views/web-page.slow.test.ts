@@ -116,6 +116,36 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
+  test('shows how GPUs are connected, where that differs', async () => {
+    const bridged = new Machine('a100x4-bridges');
+    try {
+      const server = await WebServer.start(bridged);
+      await open(server.url, { viewport: NARROW });
+      const table = page.getByRole('table', { name: 'Connections of GPUs' });
+      await table.getByRole('row', { name: 'GPU 0 free PIX NV12 NODE', exact: true }).waitFor();
+      expect(await table.locator('.near').allInnerTexts()).toEqual([
+        'PIX',
+        'NV12',
+        'PIX',
+        'NV12',
+        'NV12',
+        'PIX',
+        'NV12',
+        'PIX',
+      ]);
+      const { json } = await server.get('/api/v1/topology');
+      expect(validatorOf('Topology')(json)).toEqual([]);
+      expect(json).toEqual(JSON.parse((await bridged.runCommand(['status', '--topology', '--json'])).stdout));
+      await page.evaluate(AXE);
+      // biome-ignore lint/suspicious/noExplicitAny: axe is only there in the page
+      const { violations } = await page.evaluate(() => (globalThis as any).axe.run());
+      expect(violations).toEqual([]);
+    } finally {
+      await bridged.close();
+    }
+    expect(complaints).toEqual([]);
+  });
+
   test('shows how far a sweep is, with the values of its tasks, the last 24 hours, and the last 30 days', async () => {
     await machine.runCommand(['run', 'true']);
     const ledger = join(machine.lockDirectory, 'usage');

@@ -3,6 +3,7 @@ import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
 import { type Job, readSweepTrials } from '../../jobs/index.ts';
 import { reuseAnswer, schema } from '../../platform/index.ts';
 import { freshExposition } from '../../prometheus/index.ts';
+import { observeTopology } from '../../status/index.ts';
 import { LedgerSums } from '../../usage/index.ts';
 import { countCards, machineFamilies } from '../machine-metrics.ts';
 import type { Feed } from './feed.ts';
@@ -13,6 +14,8 @@ const { jsonOf, readAs } = schema;
 const SWEEPS_FRESH_MS = 2_000;
 const USAGE_FRESH_MS = 60_000;
 const USAGE_MS = 30 * 86_400_000;
+/** They don't change while the driver runs. */
+const TOPOLOGY_FRESH_MS = 60_000;
 const MAX_SWEEPS = 4;
 
 /** Makes answers. */
@@ -34,6 +37,10 @@ export function answersHere(feed: Feed, request: DiscoveryRequest): Answers {
     '/api/v1/sweeps': reuseAnswer(
       async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
       SWEEPS_FRESH_MS,
+    ),
+    '/api/v1/topology': reuseAnswer(
+      async () => JSON.stringify((await observeTopology(request)).topology),
+      TOPOLOGY_FRESH_MS,
     ),
     '/metrics': freshExposition(() => machineFamilies(request)),
   };

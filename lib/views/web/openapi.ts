@@ -115,6 +115,12 @@ const PATHS = {
     json('Values of their tasks.', listOf(ref('Sweep')).json),
     false,
   ),
+  '/api/v1/topology': path(
+    'getTopology',
+    'How the GPUs are connected, as `gpu-owner status --topology --json`; not there with --hosts',
+    json('Connections, at most a minute old.', ref('Topology').json),
+    false,
+  ),
   '/api/v1/stream': path(
     'watch',
     'The state of the machine, one line of JSON per snapshot, without end',
