@@ -479,7 +479,7 @@ export class Mover {
   }
 
   async #inTurn<T>(host: string, ask: () => Promise<T>): Promise<T> {
-    const logins = this.#logins.get(host) ?? new Logins();
+    const logins = this.#logins.get(host) ?? new Logins(TIMEOUTS.hold);
     this.#logins.set(host, logins);
     const end = await logins.begin();
     return ask().finally(end);
