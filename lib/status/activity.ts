@@ -21,7 +21,7 @@ import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { schema } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
-import { type WantedGPU, whyWaiting } from './why-waiting.ts';
+import { RequestsAhead, type WantedGPU, whyWaiting } from './why-waiting.ts';
 
 /** A holder of GPUs of the machine, and these. Claims inside of jobs are left out. */
 interface Holder {
@@ -80,6 +80,8 @@ export function readActivity(
     return { uuid, lease, state: lease === null ? ('free' as const) : ('leased' as const) };
   });
   const waiters = showKeptSets(all, uses);
+  const known = new Map(queue.map(({ pid, since, why }) => [`${pid} ${since}`, why]));
+  const ahead = new RequestsAhead();
   const waiting = waiters.map((waiter, i) => {
     const { info, count, isSuspended, uuids } = waiter;
     const gpus = uuids.map((uuid): WantedGPU => {
@@ -89,9 +91,9 @@ export function readActivity(
       const state = lease === null ? 'unknown' : 'leased';
       return { index, instance, uuid, reason: null, shares: [], booking: null, state, lease };
     });
-    const ahead = activeWaiters(waiters.slice(0, i));
-    const known = queue.find(({ pid, since }) => pid === info.pid && since === info.since);
-    const why = known?.why ?? whyWaiting(waiter, { ahead, gpus, latestStart: null });
+    const why =
+      known.get(`${info.pid} ${info.since}`) ?? whyWaiting(waiter, { ahead, gpus, latestStart: null });
+    for (const each of activeWaiters([waiter])) ahead.add(each);
     return { info, position: i + 1, count, isSuspended, why };
   });
   return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };

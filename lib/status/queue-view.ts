@@ -23,20 +23,28 @@ import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/
 import { label } from '../gpus/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { discover, observeGPUs } from './discovery.ts';
-import { whyWaiting } from './why-waiting.ts';
+import { RequestsAhead, whyWaiting } from './why-waiting.ts';
 
 /** Where to look, and whose locks count. */
 export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;
 
 /** The wait queue of this machine, in order. Takes nothing. @throws as `getGPUs` */
-export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]> {
+export function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]> {
+  return queueWith(() => true, options);
+}
+
+/** As {@link getQueue}, where one of the requests is concerned; otherwise [], without a look at the driver. */
+export async function queueWith(
+  isConcerned: (waiter: Waiter) => boolean,
+  options: QueueOptions = {},
+): Promise<QueueEntry[]> {
   refuseNoObject(options);
   const configuration = loadConfiguration();
   const lockDirectory = checkDirectory(options.lockDirectory, 'lockDirectory');
   const directory = LockDirectory.find(lockDirectory, configuration);
   const holdings = holdingsWhenAsked(directory);
   const waiters = [...readWaiters(directory, null, holdings)];
-  if (waiters.length === 0) return [];
+  if (!waiters.some(isConcerned)) return [];
   const request = {
     criteria: normalizeCriteria({}),
     lockDirectory,
@@ -61,13 +69,16 @@ function describeQueue(all: readonly Waiter[], gpus: readonly GPUStatus[]): Queu
     );
   });
   const starts = latestStarts(unbooked, gpus, Date.now());
+  const active: Waiter[] = [];
+  const ahead = new RequestsAhead();
+  const positions = new Map(waiters.map(({ slot }, i) => [slot, i + 1]));
   return waiters.map((waiter, i) => {
-    const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
+    const reserved = reservedFor(waiter.uuids, waiter.scope, active);
     const waitingFor = gpus
       .filter(({ uuid }) => all[i]?.uuids.includes(uuid))
       .map(({ index, instance, uuid, reason, booking }) => {
         const before = reserved.get(uuid);
-        const position = before === undefined ? 0 : waiters.findIndex(({ slot }) => slot === before.slot) + 1;
+        const position = before === undefined ? 0 : (positions.get(before.slot) ?? 0);
         const text =
           reason ?? (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free');
         const booked = booking === null ? '' : describeBooking(booking);
@@ -87,7 +98,7 @@ function describeQueue(all: readonly Waiter[], gpus: readonly GPUStatus[]): Queu
       latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
     );
     const latestStart = Number.isNaN(start.getTime()) ? null : start.toISOString();
-    return {
+    const entry = {
       position: i + 1,
       count,
       memory: memory === undefined ? null : formatShare(memory),
@@ -104,19 +115,20 @@ function describeQueue(all: readonly Waiter[], gpus: readonly GPUStatus[]): Queu
       stopped,
       latestStart,
       waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
-      why: whyWaiting(waiter, {
-        ahead: activeWaiters(waiters.slice(0, i)),
-        gpus,
-        latestStart,
-      }),
+      why: whyWaiting(waiter, { ahead, gpus, latestStart }),
       details: [
         waiter.isAboveLimit ? null : whyHere(i, waiters),
-        i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
+        i < MAX_HINTS ? hintOf(waiter, active, gpus) : null,
         bookedText(waiter, gpus),
         setsText(waiter, gpus),
       ].filter((text) => text !== null),
       waitingFor,
     };
+    for (const each of activeWaiters([waiter])) {
+      active.push(each);
+      ahead.add(each);
+    }
+    return entry;
   });
 }
 
@@ -152,11 +164,10 @@ const MAX_HINTS = 20;
 const HOUR_MS = 60 * MINUTE_MS;
 
 /** Says with which time limit a request could start at once on GPUs that are kept for others; null: with none. */
-function hintOf(waiter: Waiter, ahead: readonly Waiter[], gpus: readonly GPUStatus[]): string | null {
+function hintOf(waiter: Waiter, active: readonly Waiter[], gpus: readonly GPUStatus[]): string | null {
   const { uuids, sets, count, scope, limitMs, takesLimit, memory, isSuspended } = waiter;
   // Kept GPUs are lent as a whole only.
   if (!takesLimit || scope !== null || memory !== undefined || sets !== undefined || isSuspended) return null;
-  const active = [...activeWaiters(ahead)];
   const free = gpus.filter((gpu) => gpu.state === 'free' && uuids.includes(gpu.uuid)).map(({ uuid }) => uuid);
   const reserved = reservedFor(free, scope, active);
   const missing = count - (free.length - reserved.size);

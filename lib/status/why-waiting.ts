@@ -10,11 +10,54 @@ export type WantedGPU = Pick<GPUStatus, 'index' | 'instance' | 'uuid' | 'reason'
 };
 
 interface Circumstances {
-  /** Active requests ahead, each with the GPUs that it could use. */
-  ahead: Iterable<Pick<Waiter, 'uuids' | 'scope' | 'info'>>;
+  ahead: RequestsAhead;
   gpus: readonly WantedGPU[];
   /** ISO 8601: when it starts at the latest; null: unknown. */
   latestStart: string | null;
+}
+
+type Request = Pick<Waiter, 'uuids' | 'scope' | 'info'>;
+
+/** A user's requests: how many, the first of them, and how many of others came before that. */
+interface OfUser {
+  count: number;
+  first: LeaseInfo;
+  at: number;
+}
+
+/** The active requests ahead of one, each with the GPUs that it could use: counted once for all that come after them. */
+export class RequestsAhead {
+  readonly #groups = new Map<string, Omit<Request, 'info'> & { users: Map<string, OfUser> }>();
+  #size = 0;
+
+  constructor(requests: Iterable<Request> = []) {
+    for (const request of requests) this.add(request);
+  }
+
+  add({ uuids, scope, info }: Request): void {
+    const key = `${scope} ${uuids}`;
+    const group = this.#groups.get(key) ?? { uuids, scope, users: new Map<string, OfUser>() };
+    this.#groups.set(key, group);
+    const known = group.users.get(info.user);
+    if (known === undefined) group.users.set(info.user, { count: 1, first: info, at: this.#size });
+    else known.count++;
+    this.#size++;
+  }
+
+  /** The users whose requests want some of the same GPUs, in the order of these. */
+  usersOf({ uuids, scope }: Omit<Request, 'info'>): OfUser[] {
+    const wanted = new Set(uuids);
+    const found = new Map<string, OfUser>();
+    for (const group of this.#groups.values()) {
+      if (group.scope !== scope || !group.uuids.some((uuid) => wanted.has(uuid))) continue;
+      for (const [user, each] of group.users) {
+        const other = found.get(user);
+        const first = other === undefined || each.at < other.at ? each : other;
+        found.set(user, { ...first, count: each.count + (other?.count ?? 0) });
+      }
+    }
+    return [...found.values()].sort((a, b) => a.at - b.at);
+  }
 }
 
 const MAX_USERS = 3;
@@ -22,33 +65,31 @@ const MAX_NAME_LENGTH = 24;
 
 /** Says what a request waits for, or for whom. */
 export function whyWaiting(waiter: Waiter, { ahead, gpus, latestStart }: Circumstances): string {
-  const { info, uuids, scope, isSuspended, reached, preempts } = waiter;
+  const { info, uuids, isSuspended, reached, preempts } = waiter;
   if (isSuspended) return 'suspended: skipped until it resumes';
   if (reached !== null) return `${describeReached(reached, info.user)}, so others go first`;
-  const isWanted = new Set(uuids);
-  const others = [...ahead].filter(
-    (each) => each.scope === scope && each.uuids.some((uuid) => isWanted.has(uuid)),
-  );
+  const others = ahead.usersOf(waiter);
   const until = latestStart === null ? '' : `; by ${formatSince(latestStart)} at the latest`;
-  if (others.length > 0) return `after ${requestsOf(others.map((each) => each.info))}${until}`;
+  if (others.length > 0) return `after ${requestsOf(others)}${until}`;
   if (preempts.length > 0) return 'preemptible jobs give way to it';
   const text = obstacles(
     waiter,
-    gpus.filter(({ uuid }) => isWanted.has(uuid)),
+    gpus.filter(({ uuid }) => uuids.includes(uuid)),
   );
   const isForConnected = waiter.sets !== undefined && !/^(needs|starts) /.test(text);
   return `${isForConnected ? 'needs connected GPUs: ' : ''}${text}${until}`;
 }
 
 /** "ben's vit-large", '2 requests of ben and 1 of cara', '7 requests of 4 users' */
-function requestsOf(infos: readonly LeaseInfo[]): string {
-  const byUser = new Map<string, LeaseInfo[]>();
-  for (const info of infos) byUser.set(info.user, [...(byUser.get(info.user) ?? []), info]);
-  if (byUser.size > MAX_USERS) return `${infos.length} requests of ${byUser.size} users`;
-  const areNamed = [...byUser.values()].every(([first, ...more]) => more.length === 0 && first?.name);
-  if (areNamed) return listWords(infos.map((info) => jobOf(info)));
-  const counts = [...byUser].map(([user, { length }], i) =>
-    i === 0 ? `${length} request${length === 1 ? '' : 's'} of ${user}` : `${length} of ${user}`,
+function requestsOf(users: readonly OfUser[]): string {
+  if (users.length > MAX_USERS) {
+    const all = users.reduce((sum, { count }) => sum + count, 0);
+    return `${all} requests of ${users.length} users`;
+  }
+  if (users.every(({ count, first }) => count === 1 && first.name))
+    return listWords(users.map(({ first }) => jobOf(first)));
+  const counts = users.map(({ count, first: { user } }, i) =>
+    i === 0 ? `${count} request${count === 1 ? '' : 's'} of ${user}` : `${count} of ${user}`,
   );
   return listWords(counts);
 }

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { whyWaiting } from '../../lib/status/why-waiting.ts';
+import { RequestsAhead, whyWaiting } from '../../lib/status/why-waiting.ts';
 
 const MINE = ['a', 'b', 'c'];
 const SINCE = '2026-01-01T00:00:00.000Z';
@@ -94,7 +94,8 @@ test.each(CASES)('why a request waits, in one sentence: %s', (sentence, more, ci
     ...{ waitUntil: null, preempts: [], isSuspended: false, isIdle: false, tag: null, most: null },
     ...{ reached: null, booked: [], ...more },
   };
-  const rest = { ahead: [], gpus: [], latestStart: null, ...circumstances };
+  const { ahead: requests = [], ...others } = circumstances as { ahead?: [] };
+  const rest = { ahead: new RequestsAhead(requests), gpus: [], latestStart: null, ...others };
   const said = whyWaiting(waiter as never, rest as never);
   expect(said.replace(/until .*/, 'until')).toBe(sentence.replace(/until .*/, 'until'));
 });
@@ -110,7 +111,7 @@ test('why a request waits: the latest start follows, and a long name is cut', ()
     reached: null,
   };
   const circumstances = {
-    ahead: [ahead('ben', 'x'.repeat(64))],
+    ahead: new RequestsAhead([ahead('ben', 'x'.repeat(64)) as never]),
     gpus: [],
     latestStart: booking.until,
   };

@@ -110,10 +110,15 @@ export function encodeRecord(contents: object): Uint8Array {
   return textBlock(JSON.stringify(contents), RECORD_SIZE);
 }
 
+/** Blocks are filled up with these. */
+const SPACE = 0x20;
+
 /** A record as found, or null where there is none that can be read. Every member may be missing or absurd. */
 export function decodeRecord(block: Uint8Array): Readonly<Record<string, unknown>> | null {
-  const bytes = Buffer.from(block.buffer, block.byteOffset, Math.min(block.byteLength, MAX_RECORD_BYTES));
-  return schema.readAs(schema.jsonOf(schema.object), bytes.toString('utf8').replace(/[\s\0]+$/, ''));
+  let length = Math.min(block.byteLength, MAX_RECORD_BYTES);
+  while (length > 0 && (block[length - 1] ?? 0) <= SPACE) length--;
+  const bytes = Buffer.from(block.buffer, block.byteOffset, length);
+  return schema.readAs(schema.jsonOf(schema.object), bytes.toString('utf8'));
 }
 
 /** The record at the beginning of a file. */
@@ -144,8 +149,8 @@ const INFO = schema.record({
   survivors: count(2 ** 22),
 });
 
-/** The contents of a record, harmless to print. */
-export function leaseInfo(record: Readonly<Record<string, unknown>> | null): LeaseInfo {
+/** The contents of a record, harmless to print. @param looks whether its process is looked at: it may be suspended */
+export function leaseInfo(record: Readonly<Record<string, unknown>> | null, looks = true): LeaseInfo {
   const { user, uid, pid, host, command, since, until, idleEnds, preemptible, job, name, note, survivors } =
     INFO(record ?? {}, '');
   const isHere = record?.pidNamespace === pidNamespace() && host === hostName();
@@ -164,7 +169,7 @@ export function leaseInfo(record: Readonly<Record<string, unknown>> | null): Lea
     ...(name === null ? {} : { name }),
     ...(note === null ? {} : { note }),
     ...(survivors ? { survivors } : {}),
-    ...(isHere && isStopped(pid || 0) ? { suspended: true } : {}),
+    ...(looks && isHere && isStopped(pid || 0) ? { suspended: true } : {}),
   };
 }
 

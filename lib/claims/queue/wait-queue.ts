@@ -227,7 +227,7 @@ export class WaitQueue {
     // A heartbeat may count for longer, but not that of a process which is stopped.
     const isLate = !(now() - Number.parseInt(heartbeat, 10) < HEARTBEAT_TIMEOUT_MS);
     const tag = order === null ? null : parseTag(order);
-    const info = leaseInfo(record);
+    const info = leaseInfo(record, isLate);
     const user = bookedRequest(tag?.uid ?? info.uid ?? -1, tag?.class ?? 'normal', limitMs);
     const at = Date.now();
     const isBooked = (uuid: string) => bookingInTheWay(uuid, user, bookings(), at) !== null;
