@@ -45,12 +45,19 @@ def _address(job_id: str) -> str:
 class _Watcher(core.InfoWatcher):  # type: ignore[misc]
     def _make_command(self) -> Optional[List[str]]:
         waiting = self._registered - self._finished
-        hosts = ["--hosts=all"] if any(":" in job_id for job_id in waiting) else []
-        return [*command_words(None), "jobs", "--all", "--json", *hosts] if waiting else None
+        words = [*command_words(None), "jobs", "--all", "--json"]
+        if any(":" in job_id for job_id in waiting):
+            # A host that doesn't answer hides no other.
+            return ["sh", "-c", '"$@" && { "$@" --hosts=all || true; }', "sh", *words]
+        return words if waiting else None
 
     def read_info(self, string: Union[bytes, str]) -> Dict[str, Dict[str, Any]]:
+        text = (string if isinstance(string, str) else string.decode()).strip()
+        jobs, end = json.JSONDecoder().raw_decode(text)
+        for answer in json.loads(text[end:] or "{}").values():
+            jobs += answer.get("jobs", [])
         found = {}
-        for job in json.loads(string):
+        for job in jobs:
             host = f"{job['host']}:" if job.get("host") else ""
             array = job["array"]
             found[f"{host}{job['id'] if array is None else '{id}_{index}'.format(**array)}"] = job
@@ -91,6 +98,8 @@ class GPUOwnerJob(core.Job):  # type: ignore[misc]
 
     def _interrupt(self, timeout: bool = False) -> None:
         """Has the function checkpoint and continue as a new request. submitit's page on checkpoints uses it for tests."""
+        if ":" in self.job_id:
+            raise RuntimeError(f"job {self.job_id} runs on another machine; interrupt one of this machine")
         [job] = read_json(command_words(None), ["jobs", "--json", "--", _address(self.job_id)])
         os.kill(job["pid"], GPUOwnerJobEnvironment._usr_sig())
 
