@@ -49,6 +49,7 @@ test.each([
     preempted: 0,
     failures: 0,
     ran: 0,
+    limit: null,
     ...end,
   });
   expect(state.exitCode).toBe(code);
