@@ -224,6 +224,7 @@ describe('an array', () => {
 
   test('has parts that other jobs follow, also before they have begun', async () => {
     const id = await jobs.submit(['--array', '0-3%1', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 1);
     const follow = (word: string) => jobs.submit(['--after-ok', word, '--', 'true']);
     const good = await follow(`${id}_[0-1]`);
     const bad = await follow(`${id}_2`);
