@@ -167,25 +167,6 @@ TEST("a program that can't be executed leaves no process behind, and signals as 
   CHECK_EQUAL(sigismember(&mask, SIGTERM), 0);
 }
 
-// Ends with 10 and the number of its children, when all have ended.
-PROGRAM(collect) {
-  int children = 0;
-  for (int status; waitpid(-1, &status, 0) > 0;) children += WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  return 10 + children;
-}
-
-PROGRAM(become_collect) {
-  return -process::exec(tests::own_path(), tests::program_arguments("collect", {}), 0, {}, 0, true);
-}
-
-TEST("a program that collects children gets one, which ends at once") {
-  if (tests::under_valgrind()) tests::skip("valgrind refuses clone(CLONE_VM)");
-  CHECK_EQUAL(tests::run_program("become_collect", {}), 11);
-  CHECK_EQUAL(process::exec("/nonexistent", {"x"}, 0, {}, 0, true), -ENOENT);
-  CHECK_EQUAL(waitpid(-1, nullptr, __WALL), -1);
-  CHECK_EQUAL(errno, ECHILD);
-}
-
 TEST("the environment is the process's own at that moment") {
   const std::string text = report_after([] {
     setenv("TESTS_GREETING", "hello", 1);
