@@ -160,14 +160,12 @@ interface Native {
     told: (changed: boolean) => void,
   ) => NativeHeartbeat;
 
-  /** @param collects whether the program waits for children that it doesn't know: one frees this process's memory meanwhile */
   processExec(
     path: string,
     args: readonly string[],
     own: number,
     inherited: readonly number[],
     dropped: number,
-    collects?: boolean,
   ): number;
   /** As processExec, for a process with a call that is stuck in the kernel: it ends when the program has ended. */
   processExecInChild(

@@ -219,7 +219,6 @@ function become(args: string[], words: number, descriptors: readonly number[], d
     words,
     descriptors,
     dropped,
-    true,
   );
   throw new GPUOwnerError(
     'ERR_INTERNAL',

@@ -23,11 +23,10 @@
 namespace gpu_owner::bindings {
 namespace {
 
-// processExec(path, arguments, own, inherited, dropped, collects) -> -errno; doesn't return on success
+// processExec(path, arguments, own, inherited, dropped) -> -errno; doesn't return on success
 Napi::Value exec(const Napi::CallbackInfo& info) {
   const int error = process::exec(text(info[0]), texts(info[1]), static_cast<size_t>(long_integer(info[2])),
-                                  integers(info[3]), static_cast<size_t>(long_integer(info[4])),
-                                  info[5].ToBoolean().Value());
+                                  integers(info[3]), static_cast<size_t>(long_integer(info[4])));
   return Napi::Number::New(info.Env(), error);
 }
 

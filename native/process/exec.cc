@@ -4,20 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 
 #include "process/futex.h"
 #include "process/unique_fd.h"
@@ -92,42 +89,6 @@ void let_inherit(const std::vector<int>& inherited) {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) fcntl(descriptor, F_SETFD, 0);
   for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
 }
-
-// A child that has this process's memory until the next program runs, and gives it back beside that program. Node.js
-// has some 50 MB, and the kernel would take 2 ms to free it before the program starts.
-class MemoryHolder {
- public:
-  // All signals must be blocked: the child has this process's handlers.
-  MemoryHolder() {
-    alignas(16) static char stack[16 << 10];
-    if (pipe_) child_ = clone(hold, stack + sizeof stack, CLONE_VM | SIGCHLD, &pipe_);
-  }
-  MemoryHolder(const MemoryHolder&) = delete;
-  // There was no other program.
-  ~MemoryHolder() {
-    pipe_.second.reset();
-    while (child_ > 0 && waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-
- private:
-  // Only system calls: errno and all else are this process's, which goes on. The leases' descriptors are closed first.
-  __attribute__((no_sanitize("address", "undefined"))) static int hold(void* pipe) {
-#ifdef SYS_close_range
-    const FdPair& ends = *static_cast<const FdPair*>(pipe);
-    if (syscall(SYS_dup3, ends.first.get(), STDIN_FILENO, 0) == STDIN_FILENO &&
-        syscall(SYS_close_range, STDIN_FILENO + 1, ~0U, 0) == 0) {
-      char nothing;
-      syscall(SYS_read, STDIN_FILENO, &nothing, 1);  // ends when the exec has closed the other end
-    }
-#endif
-    syscall(SYS_exit_group, 0);
-    return 0;
-  }
-
-  FdPair pipe_ = FdPair::pipe();
-  int child_ = -1;
-};
 
 // The signals and session of a new program.
 class SpawnAttributes {
@@ -258,7 +219,7 @@ std::vector<std::string> environment(size_t dropped, const std::vector<std::stri
 }
 
 int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
-         size_t dropped, bool collects) {
+         size_t dropped) {
   if (!append_own(arguments, own)) return -EINVAL;
   const std::vector<char*> list = pointers(arguments);
   const std::vector<std::string> variables = environment(dropped);
@@ -272,18 +233,11 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
       sigaction(signal, &standard, nullptr);
     }
   }
-  sigset_t none, all, mask;
+  sigset_t none, mask;
   sigemptyset(&none);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &mask);
-  int error;
-  {
-    std::optional<MemoryHolder> holder;
-    if (collects) holder.emplace();
-    pthread_sigmask(SIG_SETMASK, &none, nullptr);
-    execve(path.c_str(), list.data(), variable_list.data());
-    error = errno;
-  }
+  pthread_sigmask(SIG_SETMASK, &none, &mask);
+  execve(path.c_str(), list.data(), variable_list.data());
+  const int error = errno;
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
   for (int signal = 1; signal < _NSIG; signal++) {
     if (before[signal].sa_handler == SIG_IGN) sigaction(signal, &before[signal], nullptr);

@@ -17,10 +17,9 @@ std::vector<std::string> environment(size_t dropped, const std::vector<std::stri
 // those in `inherited` and those without close-on-exec (Node.js marks all it finds at its start, 0 to 2 among them).
 // The environment is this process's, with what the launcher's shell has dropped. To `arguments` (the first is the
 // program's name) the last `own` arguments of this process are appended, byte for byte: JavaScript strings can't carry
-// what isn't UTF-8. `collects`: the program waits for children that it doesn't know, so that it may have one that frees
-// this process's memory. Returns only on failure: -errno.
+// what isn't UTF-8. Returns only on failure: -errno.
 int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
-         size_t dropped = 0, bool collects = false);
+         size_t dropped = 0);
 
 // For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program
 // as a child that has all of the above. Returns its PID, or -errno; the caller goes on with proxy_child().
