@@ -37,7 +37,7 @@ export default defineConfig({
     // Each test file is a process of its own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
     pool: 'forks',
     // Most tests wait for processes, two thirds of the time: this many keep the two processors busy on which CI runs.
-    maxWorkers: 7,
+    maxWorkers: 5,
     // Tests that are marked as concurrent do little but wait.
     maxConcurrency: 3,
     // For what hangs. A test that takes 10 s on a machine of its own takes a minute on a busy one, or with sanitizers.
