@@ -349,7 +349,7 @@ describe.skipIf(!hasPip)(
       const program = 'import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep="\\n")';
       expect(files('python3', '-c', program, wheel)).toEqual([
         ...modules,
-        ...['METADATA', 'WHEEL', 'RECORD'].map((name) => `${info}/${name}`),
+        ...['METADATA', 'WHEEL', 'entry_points.txt', 'RECORD'].map((name) => `${info}/${name}`),
       ]);
     });
 

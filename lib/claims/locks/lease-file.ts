@@ -121,6 +121,7 @@ export function lockName(itself: number, name: string, mode: number): boolean {
 /** @param own a byte that this open file has locked */
 function isByteLocked(itself: number, name: string, mode: number, own = -1): boolean {
   const first = byteOfName(name);
+  if (native().lockProbe(itself, OFD, EXCLUSIVE, first, mode === EXCLUSIVE ? 2 : 1) < 0) return false;
   return isHeldByte(itself, first, own) || (mode === EXCLUSIVE && isHeldByte(itself, first + 1, own));
 }
 
