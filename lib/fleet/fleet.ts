@@ -97,7 +97,11 @@ export async function askHosts<Kind extends keyof Records>(
   const logins = new Logins();
   const answers = hosts.map(async (host) => {
     const end = await logins.begin();
-    const answer = await ask(host, kind, words, timeoutMs);
+    const isShared = host.connection !== undefined;
+    let answer = await ask(host, kind, words, timeoutMs);
+    // The ssh that is connected may have ended meanwhile.
+    if (isShared && answer.error !== null && answer.error.code !== 'ERR_HOST_TIMEOUT')
+      answer = await ask({ name: host.name, command: host.command }, kind, words, timeoutMs);
     end();
     onAnswer(answer);
     return answer;
