@@ -71,7 +71,8 @@ export function readBookingFiles(
     const names = directory.namesIn(path).filter((name) => NAME.test(name));
     for (const name of names) {
       for (const { descriptor, status } of directory.filesOfOwners(name, [path])) {
-        const maker = isRoot(machineUid(status.uid)) ? 0 : machineUid(status.uid);
+        const owner = machineUid(status.uid);
+        const maker = isRoot(owner) ? 0 : owner;
         if (!isMaker(maker)) continue;
         const stored = schema.readAs(BOOKING_FILE, readBlock(descriptor, MAX_BYTES).toString());
         // Another name of a file (a hard link) is no second booking.
@@ -178,7 +179,10 @@ export function untilBookingsEnd(candidates: readonly Pick<Judged, 'verdict'>[])
 }
 
 /** The answer for a GPU, or for the GPU that it is an instance of. */
-function bookingOf<Each>({ uuid, parent }: GPU, find: (uuid: string) => Each | null): Each | null {
+export function bookingOf<Each>(
+  { uuid, parent = null }: { uuid: string; parent?: string | null },
+  find: (uuid: string) => Each | null,
+): Each | null {
   return find(uuid) ?? (parent === null ? null : find(parent));
 }
 

@@ -11,7 +11,7 @@ import {
   reservedFor,
   type Tag,
 } from '../rules/index.ts';
-import { bookedRequest, describeBooking, readBookings } from './booking-files.ts';
+import { bookedRequest, bookingOf, describeBooking, readBookings } from './booking-files.ts';
 import { holdingsWhenAsked, reachedLimit } from './holdings.ts';
 import { changeTags } from './queue-file.ts';
 import { readWaiters, type Waiter, WaitQueue } from './wait-queue.ts';
@@ -129,11 +129,9 @@ export function whyNotLonger(
   const uid = process.geteuid?.() ?? 0;
   const request = bookedRequest(machineUid(), own, end - at);
   const bookings = readBookings(directory, at);
-  for (const { index, uuid, parent } of gpus) {
-    for (const each of parent == null ? [uuid] : [uuid, parent]) {
-      const booking = bookingInTheWay(each, request, bookings, at);
-      if (booking !== null) return `GPU ${index} is ${describeBooking(booking, at)}`;
-    }
+  for (const gpu of gpus) {
+    const booking = bookingOf(gpu, (uuid) => bookingInTheWay(uuid, request, bookings, at));
+    if (booking !== null) return `GPU ${gpu.index} is ${describeBooking(booking, at)}`;
   }
   if (own === 'preemptible') return null;
   const startedAt = now() - (at - started);
