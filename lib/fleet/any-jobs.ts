@@ -152,13 +152,8 @@ export type NewMovingJob = Omit<
 
 /** Makes a job, which the mover then submits. */
 export function createMoving(job: NewMovingJob): MovingJob {
-  const { name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt } =
-    job;
   const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
-  return new MovingJobs().create({
-    ...{ name, command, count, words, directory, directories, environment, asked, hosts, after, giveUpAt },
-    ...{ ...fresh, left: [], submitted: Date.now() },
-  });
+  return new MovingJobs().create({ ...job, ...fresh, left: [], submitted: Date.now() });
 }
 
 /**
