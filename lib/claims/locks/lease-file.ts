@@ -205,7 +205,11 @@ export function probeLease(directory: LockDirectory, key: LeaseKey): Holder | nu
     if (holder !== null) holders.push(holder);
   }
   if (holders.length === 0) {
-    if (isNameLocked(directory, leaseName(uuid, depth))) return { info: holderInfo(null), isPart: false };
+    const name = leaseName(uuid, depth);
+    // The holder came after the look at the file, or the file was removed. Beside a share there may be room.
+    if (isNameLocked(directory, name)) {
+      return { info: holderInfo(null), isPart: !isNameLocked(directory, name, SHARED) };
+    }
     return parent === null || job !== null ? null : probeWhole(directory, parent);
   }
   return holders.reduceRight<Holder | null>(
