@@ -116,10 +116,10 @@ struct Share {
   const char* ended = nullptr;   // words that tell that it is ended for that; null: it isn't
 };
 
-enum class Mode { run, hold, task, wait, submit, help };
+enum class Mode { run, hold, task, wait, submit };
 
 struct Options {
-  Mode mode = Mode::help;
+  Mode mode = Mode::run;
   DescriptorList leases;         // lease files; the command inherits them
   DescriptorList shared;         // lease files that others hold a part of, too; the command inherits them
   PathList lease_files;          // of `leases`, then of `shared`: the names under which others look for them
@@ -160,7 +160,5 @@ struct Options {
 
 // Returns 0, or the exit code after having said what is wrong.
 int parse_arguments(int argc, char** argv, Options* options);
-
-void print_help();
 
 }  // namespace keeper

@@ -8,7 +8,7 @@ namespace keeper {
 
 // Judges since when GPUs do nothing, by the energy that they used between two readings, and by their utilization at
 // these. One reading at 0 % says nothing about the minute before; energy alone doesn't tell a light load from rest.
-// docs/decisions/059-idle-jobs.md
+// docs/decisions/043-idle.md
 class IdleJudge {
  public:
   // Utilization below this counts as none, in percent.

@@ -81,7 +81,6 @@ int main(int argc, char** argv) {
   Options options;
   if (const int code = parse_arguments(argc, argv, &options)) return code;
   switch (options.mode) {
-    case Mode::help: print_help(); return 0;
     case Mode::wait: return wait_in_queue(options);
     case Mode::submit: return submit(options.command);
     default: return keep_leases(options);

@@ -217,5 +217,7 @@ test.each([
   const setup = `fd = ${open}; os.set_inheritable(fd, True); options += ['--log', f'{fd}:1000']`;
   const ended = await complete({ launcher: ['--setup', setup], command: ['true'] });
   expect(ended.code).toBe(64);
-  expect(ended.stderr).toMatch(/--log needs a regular file with one name, open for writing, not '\d+:1000'/);
+  expect(ended.stderr).toMatch(
+    /--log needs FD:BYTES of a regular file with one name, open for writing, not '\d+:1000'/,
+  );
 });

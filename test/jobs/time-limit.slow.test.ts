@@ -156,7 +156,7 @@ test.each([
   [['run', '--time-limit', '0:0s', '--', 'true'], /--time-limit needs/],
   [['run', '--time-limit', '1x:1s', '--', 'true'], /--time-limit needs/],
   [['hold', '--time-limit', '10'], /--time-limit needs MS:TEXT, not '10'/],
-  [['hold', '--time-limit', '10:10ms', '--notice', '10:5'], /--notice is for run only/],
+  [['hold', '--time-limit', '10:10ms', '--notice', '10:5'], /unknown option '--notice'/],
   [['run', '--notice', '10:10', '--', 'true'], /--notice needs a longer --time-limit/],
   [['run', '--time-limit', '10:10ms', '--notice', '10:10', '--', 'true'], /--notice needs a longer/],
   [['run', '--time-limit', '10:10ms', '--notice', '65:1', '--', 'true'], /--notice needs SIGNAL:MS/],

@@ -165,7 +165,7 @@ void check_record(keeper::Options& options) {
 
 void check_state(keeper::Options& options) {
   using keeper::Mode;
-  EXPECT(options.job < kOpen && (options.job < 0 || options.mode == Mode::run || options.mode == Mode::help));
+  EXPECT(options.job < kOpen && (options.job < 0 || options.mode == Mode::run));
   if (options.job < 0) options.job = 3;
   keeper::JobState state;
   for (const bool full : {false, true}) {
