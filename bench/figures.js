@@ -1,4 +1,4 @@
-// The figures of docs/benchmarks.md. Each has a title and `run(bench)`, which returns rows: see row(). Compared programs run
+// The figures of bench/README.md. Each has a title and `run(bench)`, which returns rows: see row(). Compared programs run
 // alternately, so that a machine that gets slower for a while slows both.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// npm run bench: measures the figures, prints them, and writes those of docs/benchmarks.md.
+// npm run bench: measures the figures, prints them, and writes those of bench/README.md.
 import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, realpathSync, writeFileSync } from 'node:fs';
@@ -16,13 +16,13 @@ only those are measured.
 
   --quick        few rounds: shows that benchmarks work, not how fast things are
   --json FILE    write the results to FILE
-  --docs         write docs/benchmarks.md; all must be measured, and succeed
+  --docs         write bench/README.md; all must be measured, and succeed
   --help         print this help
 
 Exit codes: 0, 1 if something failed, 64 for wrong arguments, 130 after Ctrl-C.`;
 
 const root = dirname(import.meta.dirname);
-const PAGE = join(root, 'docs/benchmarks.md');
+const PAGE = join(root, 'bench/README.md');
 const RESULTS = join(root, 'bench/results.json');
 
 /** Three digits that count. */
@@ -43,7 +43,7 @@ function cells({ label, unit, n, against, target, ...summary }) {
   ];
 }
 
-/** docs/benchmarks.md with the figures of these results, between its comments. */
+/** bench/README.md with the figures of these results, between its comments. */
 export function fill(page, { date, machine, load, figures: measured }) {
   const line = (words) => `| ${words.join(' | ')} |`;
   const tables = Object.values(measured).map(({ title, rows }) =>

@@ -37,8 +37,8 @@ function bench(args: string[], variables: NodeJS.ProcessEnv = {}) {
   return spawnSync(process.execPath, [script, ...args], { env, encoding: 'utf8' });
 }
 
-test('docs/benchmarks.md has the figures of the last full run', () => {
-  const page = readFileSync(join(root, 'docs/benchmarks.md'), 'utf8');
+test('bench/README.md has the figures of the last full run', () => {
+  const page = readFileSync(join(root, 'bench/README.md'), 'utf8');
   const results = JSON.parse(readFileSync(join(root, 'bench/results.json'), 'utf8'));
   expect(fill(page, results)).toBe(page);
   expect(results.quick).toBe(false);

@@ -159,11 +159,7 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
 
   test('a notebook claims in its first cell', async () => {
     open(2);
-    const [first, second] = ['where-it-runs.md'].flatMap((page) =>
-      [...textOf(page).matchAll(/^```python\n((?:import gpu_owner|gpus\.release)[\s\S]*?)\n```/gm)].map(
-        ([, body]) => body,
-      ),
-    );
+    const [first, second] = fence('python.md', 'python', 'In any other kernel').split('\n\n');
     const cells = JSON.stringify([first, 'from model import train; train(0.1)', second, 'print(gpus.held)']);
     const program = `import json, nbformat, nbclient
 cells = [nbformat.v4.new_code_cell(each) for each in json.loads(${JSON.stringify(cells)})]

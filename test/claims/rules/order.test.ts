@@ -111,6 +111,7 @@ const week = [
   ...jobs('dave', 1, 2, DAY + 10, 4),
 ];
 
+// docs/fairness.md has the hundred jobs.
 test.each([
   ['a hundred jobs', 'fair', lab, { alice: 26, bob: 6, carol: 8 }, 28],
   ['a hundred jobs', 'fifo', lab, { alice: 24, bob: 24, carol: 26 }, 28],
@@ -122,23 +123,17 @@ test.each([
     { alice: 2 * DAY, bob: 2 * DAY + 12, carol: 2 * DAY + 18, dave: 2 * DAY + 12 },
     3 * DAY + 2,
   ],
-] as const)(
-  'the last starts of %s in docs/fairness.md are right, with order: %s',
-  (_, order, arrivals, lasts, end) => {
-    for (const Queue of [FairModel, PolicyQueue]) {
-      const starts = startsOf(new Queue(8, order, {}, TIMEOUTS.grace / HOUR_MS), arrivals);
-      const last = (user: string) =>
-        Math.round(
-          Math.max(...arrivals.filter((job) => job.user === user).map(({ id }) => starts.get(id) ?? NaN)),
-        );
-      expect(Object.fromEntries(Object.keys(lasts).map((user) => [user, last(user)]))).toEqual(lasts);
-      expect(Math.max(...arrivals.map(({ id, hours }) => (starts.get(id) ?? NaN) + hours))).toBeCloseTo(
-        end,
-        2,
+] as const)('the last starts of %s are right, with order: %s', (_, order, arrivals, lasts, end) => {
+  for (const Queue of [FairModel, PolicyQueue]) {
+    const starts = startsOf(new Queue(8, order, {}, TIMEOUTS.grace / HOUR_MS), arrivals);
+    const last = (user: string) =>
+      Math.round(
+        Math.max(...arrivals.filter((job) => job.user === user).map(({ id }) => starts.get(id) ?? NaN)),
       );
-    }
-  },
-);
+    expect(Object.fromEntries(Object.keys(lasts).map((user) => [user, last(user)]))).toEqual(lasts);
+    expect(Math.max(...arrivals.map(({ id, hours }) => (starts.get(id) ?? NaN) + hours))).toBeCloseTo(end, 2);
+  }
+});
 
 test('the policy agrees with the model while requests come and go', () => {
   for (let seed = 1; seed <= 200; seed++) {
