@@ -15,7 +15,6 @@ import {
   hostsToUse,
   hostsToWaitFor,
   type NewMovingJob,
-  noteSentJob,
   runOnHost,
   startWhereFree,
   submitMoving,
@@ -96,26 +95,12 @@ async function keepThere(
 
 /** Submits a job on another machine, prints its address, and ends this process. @param parsed checked as for this machine */
 export async function submitOn(list: string, parsed: RunArguments): Promise<void> {
-  const environment = environmentFor(parsed.values.env ?? []);
-  process.exit(await submitTo(list, parsed, environment)); // other hosts may still be asked
+  process.exit(await submitTo(list, parsed)); // other hosts may still be asked
 }
 
-/** As {@link submitOn}, but returns the exit code. @param environment variables that go with it */
-export async function submitTo(...request: Submission): Promise<number> {
+async function submitTo(list: string, given: RunArguments): Promise<number> {
   const interrupts = new Interrupts();
-  try {
-    return await submitUnlessInterrupted(interrupts, ...request);
-  } finally {
-    interrupts.release();
-  }
-}
-
-type Submission = [list: string, given: RunArguments, environment: Environment];
-
-async function submitUnlessInterrupted(
-  interrupts: Interrupts,
-  ...[list, given, environment]: Submission
-): Promise<number> {
+  const environment = environmentFor(given.values.env ?? []);
   const { hosts, isAny, directory, directories, directoryOn } = check(list, given);
   const wait = waitOption(given.values, true);
   const { after, values } =
@@ -137,8 +122,6 @@ async function submitUnlessInterrupted(
       say(error === null ? `${address} is cancelled` : `${address} is submitted: ${error.message}`);
       interrupts.end();
     }
-    const sent = wordsFor('submit', parsed, false).slice(1);
-    noteSentJob(host.name, answer.id, { words: sent, directory: directoryOn(host), environment });
     print(address, () => say(`the job was submitted: gpu-owner cancel ${address}`));
     return null;
   };

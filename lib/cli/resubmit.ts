@@ -5,28 +5,11 @@ import { refuseThrowAway } from './installation.ts';
 import { byHost } from './job-address.ts';
 import { print } from './output.ts';
 
-const GROUPS = [
-  {
-    options: {
-      on: {
-        value: 'HOST|any',
-        help: 'submit them on another machine, as `submit --on` does; give numbers, names or HOST:JOB',
-      },
-      env: {
-        value: 'NAME[=VALUE]',
-        isRepeatable: true,
-        help: "with --on, carry a variable of the job's environment over; NAME can be a pattern ('WANDB_*')",
-      },
-    },
-  },
-] as const satisfies readonly OptionGroup[];
+const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
 
-async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
+async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0)
     throw usage('which job? Give its number or name, or `failed` or `lost` for all of these');
-  if (values.on !== undefined)
-    return (await import('./resubmit-on.ts')).resubmitOn(values.on, positionals, values.env ?? []);
-  if (values.env !== undefined) throw usage('--env belongs to --on: here a job keeps its environment');
   const { here, elsewhere } = byHost(positionals);
   if (elsewhere.size > 0) {
     const { commandElsewhere } = await import('./jobs-elsewhere.ts');
@@ -42,8 +25,8 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
 }
 
 export const COMMAND: Command = {
-  usage: '[--on HOST|any] JOB...|failed|lost',
-  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, or HOST:JOB for a job of another machine, which runs there again unless --on names another host. \`failed\` stands for all jobs that failed, \`lost\` for all lost ones (by a restart of the machine, for example), unless they were resubmitted already; of an array, only the failed or unfinished parts run again. 17_3 is part 3 of the array 17: it becomes a new job, or runs again in its array if that is still running.`,
+  usage: 'JOB...|failed|lost',
+  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, or HOST:JOB for a job of another machine, which runs there again. \`failed\` stands for all jobs that failed, \`lost\` for all lost ones (by a restart of the machine, for example), unless they were resubmitted already; of an array, only the failed or unfinished parts run again. 17_3 is part 3 of the array 17: it becomes a new job, or runs again in its array if that is still running.`,
   groups: GROUPS,
   operands: 'jobs',
   run: resubmit,

@@ -48,4 +48,3 @@ export { runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
 export { showOutput, waitOnHost } from './remote-jobs.ts';
 export { type Environment, environmentFor } from './request.ts';
-export { noteSentJob, type SentJob, sentJob } from './sent-job.ts';

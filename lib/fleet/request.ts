@@ -257,12 +257,12 @@ const MAX_BEFORE = 1024 * 1024;
 const LOGIN =
   /^(?:PATH|HOME|PWD|OLDPWD|SHELL|SHLVL|USER|LOGNAME|MAIL|TERM|TMPDIR|DISPLAY|_|(?:SSH|XDG|GPU_OWNER|DBUS)_.*)$/;
 
-/** The variables that `--env` names. @param known their values @throws ERR_INVALID_ARGUMENT */
-export function environmentFor(given: readonly string[], known = process.env): Environment {
+/** The variables that `--env` names. @throws ERR_INVALID_ARGUMENT */
+export function environmentFor(given: readonly string[]): Environment {
   return given.flatMap((entry): [string, string][] => {
     const [, name = '', , value] = /^([A-Za-z_][A-Za-z0-9_]*)(=([\s\S]*))?$/.exec(entry) ?? [];
     if (name !== '') {
-      const found = value ?? known[name];
+      const found = value ?? process.env[name];
       if (found === undefined)
         throw invalidArgument(`--env ${name}: the variable is not set here; write --env ${name}=VALUE`);
       if (found.includes('\ufffd'))
@@ -274,7 +274,7 @@ export function environmentFor(given: readonly string[], known = process.env): E
         `--env: ${showValue(entry)} is neither NAME, NAME=VALUE nor a pattern such as 'WANDB_*'`,
       );
     const pattern = new RegExp(`^${entry.replaceAll('*', '.*').replaceAll('?', '.')}$`);
-    return Object.entries(known).flatMap(([each, text]): [string, string][] =>
+    return Object.entries(process.env).flatMap(([each, text]): [string, string][] =>
       /^[A-Za-z_][A-Za-z0-9_]*$/.test(each) && pattern.test(each) && !LOGIN.test(each)
         ? [[each, text ?? '']]
         : [],

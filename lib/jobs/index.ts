@@ -17,7 +17,7 @@ export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
 export { formatArray, type NamedJob, parseArray, resolveNames } from './job-parts.ts';
 export { type JobHooks, JobProcess } from './job-process.ts';
 export type { JobElsewhere, JobPart } from './job-record.ts';
-export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
+export { checkJobOptions, type JobOptions } from './job-request.ts';
 export {
   formatPart,
   isLiving,
@@ -47,7 +47,7 @@ export {
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
 export { belowSubmitter, isJob, readStart, type Start, type WaitLine } from './start.ts';
-export { askedOf, resubmitJob, submitJob } from './submission.ts';
+export { resubmitJob, submitJob } from './submission.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { readSweepTrials, SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';

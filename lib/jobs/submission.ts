@@ -239,7 +239,7 @@ function startInPlace(made: MadeJob, files: JobFiles): number {
  * A job that has ended, as it was asked for: its request, arguments and environment. @param mayLive whether parts of it are meant, which
  * have ended @throws ERR_INVALID_ARGUMENT, ERR_JOBS
  */
-export function askedOf(store: JobStore, id: number, mayLive = false) {
+function askedOf(store: JobStore, id: number, mayLive = false) {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
   if (isLiving(found.state) && !mayLive)

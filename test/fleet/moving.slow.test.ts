@@ -27,9 +27,6 @@ const KILLS = (
   ] as const
 ).slice(0, process.env.GPU_OWNER_SOAK ? 8 : 3);
 
-/** Where the GPUs of a job weren't free yet, its log begins with why it waited. */
-const WAITED = /^(?:gpu-owner: waiting for .*\n(?: {2}.*\n)+)+/;
-
 describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped: ${reason})`}`, () => {
   let hosts: Hosts;
   let env: Record<string, string | undefined>;
@@ -300,7 +297,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(existsSync(file('late'))).toBe(false);
   });
 
-  test('a job follows one that moves; an ended job is submitted again on another host', async () => {
+  test('a job follows one that moves', async () => {
     const here = new Machine(1);
     hosts.machines.push(here);
     const own = (words: string[], more = {}) =>
@@ -345,34 +342,6 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(existsSync(file('vain'))).toBe(false);
     for (const name of ['full-a', 'full-b']) writeFileSync(file(name), '');
     expect((await run('wait', ...busy)).code).toBe(0);
-
-    const script = 'echo "$GIVEN $(pwd)"; exit 3';
-    const words = ['--env', 'GIVEN', '--', 'sh', '-c', script];
-    const first = await get(['submit', '--on', 'a', ...words], { GIVEN: 'a  b' });
-    const local = await get(['submit', ...words.slice(2)], { GIVEN: 'c' });
-    expect((await own(['wait', first, local])).code).toBe(3);
-    const again = [
-      await get(['resubmit', '--on', 'b', first, moving]),
-      await get(['resubmit', '--on', 'b', '--env', 'GIVEN', local]),
-    ];
-    expect(again.join(' ')).toMatch(/^b:\d+\nb:\d+ b:\d+$/);
-    const [one = '', two = '', three = ''] = again.flatMap((text) => text.split('\n'));
-    expect((await own(['wait', one, three])).code).toBe(3);
-    expect(await get(['wait', two])).toBe('');
-    const outputs = [await get(['logs', one]), await get(['logs', three])];
-    expect(outputs.map((text) => text.replace(WAITED, ''))).toEqual([`a  b ${place}`, `c ${place}`]);
-    const stranger = (await machines.a?.runCommand(['submit', '--', 'true'], { cwd: place }))?.stdout.trim();
-    await until(async () => (await jobOf(`a:${stranger}`)).state === 'completed');
-    for (const [job, code, message] of [
-      [`a:${stranger}`, 64, /was not submitted from here, .*: ssh a gpu-owner resubmit --on b/],
-      ['failed', 64, /give the numbers of the jobs/],
-      ['down:1', 69, /^gpu-owner: down: /],
-    ] as const) {
-      expect(await own(['resubmit', '--on', 'b', job])).toMatchObject({
-        code,
-        stderr: expect.stringMatching(message),
-      });
-    }
   });
 
   test.skipIf(whyNotNobody() !== null)('another user’s job with the same number is another one', async () => {
