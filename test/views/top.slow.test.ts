@@ -1,5 +1,5 @@
 // `top` as its users meet it: in real pseudo-terminals, on simulated machines.
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
@@ -11,7 +11,6 @@ const CTRL_C = '\u0003';
 const CTRL_Z = '\u001a';
 const ESCAPE = '\u001b';
 const DOWN = '\u001b[B';
-const END = '\u001b[F';
 const ENTER = '\r';
 
 let machine: Machine;
@@ -131,7 +130,7 @@ describe('the picture', () => {
     machine.set('hang=memory');
     await terminal.shows(/^ 0 .* unavailable: .*answer/m);
     terminal.type('?');
-    await terminal.shows(/cancel the selected job/);
+    await terminal.shows(/open the log of the selected job/);
     terminal.type('qq');
     await until(() => !terminal.isAlternate);
     machine.set('hang=off');
@@ -175,7 +174,7 @@ describe('keys', () => {
     expect(await terminal.ended).toBe(0);
   });
 
-  test("open a job's log, which is followed and harmless, and cancel the job after a question", async () => {
+  test("open a job's log, which is followed and harmless", async () => {
     const jobs = new Jobs(machine);
     const script = `printf 'first\\033[2J\\033]0;title\\007 line\\n  10%%\\r  90%%\\n'; until [ -e go ]; do sleep 0.1; done; echo second; sleep 1000`;
     await jobs.submit(['--name', 'train', '--', 'sh', '-c', script], { cwd: machine.directory });
@@ -189,69 +188,17 @@ describe('keys', () => {
     expect(terminal.output).not.toContain(`${ESCAPE}]`);
     terminal.type('q');
     await terminal.shows(/^>0 /m);
-    terminal.type('c');
-    await terminal.shows(/^Cancel job 1\? y\/N {2}\(running: train, sh -c/m);
-    terminal.type(ENTER);
-    await terminal.shows(/^nothing is done/m);
-    expect((await jobs.find(1)).state).toBe('running');
-    terminal.type('cy');
-    await terminal.shows(/^job 1 is cancelled/m);
-    expect((await jobs.find(1)).state).toBe('cancelled');
-    await terminal.shows(/^>0 .* free$/m);
-    terminal.type('c');
-    await terminal.shows(/^nobody has leased this GPU/m);
     terminal.type('q');
     expect(await terminal.ended).toBe(0);
   });
 
-  test('end a process of this user, after a question', async () => {
-    const victim = await occupy('1', '--memory', '40GiB', '--utilization', '70');
-    const terminal = openTop();
-    await terminal.shows(/^ 1 +\d+ \S+ +40\.4 GiB +70 without a claim/m);
-    expect(terminal.lines[23]).not.toContain('k end process');
-    terminal.type('k');
-    await terminal.shows(/^select a process first/m);
-    terminal.type(END);
-    await terminal.shows(/^>1 +\d+ /m);
-    await terminal.shows(/k end process$/m);
-    terminal.type('k');
-    await terminal.shows(/^Send SIGTERM to pid \d+\? y\/N/m);
-    terminal.type('n');
-    await terminal.shows(/^nothing is done/m);
-    expect(victim.exitCode).toBe(null);
-    terminal.type('ky');
-    await terminal.shows(/^ 1 .* free$/m);
-    await until(() => victim.exitCode !== null || victim.signalCode !== null);
-    terminal.type('q');
-    expect(await terminal.ended).toBe(0);
-  });
-
-  test.skipIf(process.geteuid?.() !== 0)(
-    "end no process of another user's (as root, which could)",
-    async () => {
-      chmodSync(machine.directory, 0o777);
-      const words = ['simulate', 'occupy', '1', '--name', 'python', '--memory', '1GiB'];
-      const stranger = machine.start(['setpriv', '--reuid=65534', '--clear-groups', launcher, ...words]);
-      await output(stranger, /ready/);
-      const terminal = openTop();
-      await terminal.shows(/^ 1 +\d+ nobody .* without a claim/m);
-      terminal.type(`${END}k`);
-      await terminal.shows(/^pid \d+ is a process of nobody's/m);
-      terminal.type('y');
-      terminal.type('q');
-      expect(await terminal.ended).toBe(0);
-      expect(stranger.exitCode).toBe(null);
-    },
-  );
-
-  test('cancel nothing that is not a background job of this user', async () => {
+  test('a row that is no background job of this user has no log', async () => {
     const child = machine.startCommand(['hold', '--placeholder', 'none']);
     await output(child, /visibleDevices/);
     const terminal = openTop();
     await terminal.shows(/^ 0 .*pid \d+/m);
-    terminal.type(`${DOWN}c`);
+    terminal.type(`${DOWN}l`);
     await terminal.shows(/^pid \d+ is not a background job/m);
-    terminal.type('y');
     terminal.type('q');
     expect(await terminal.ended).toBe(0);
     expect(child.exitCode).toBe(null);
@@ -272,7 +219,7 @@ describe('the terminal is as before', () => {
     await until(() => terminal.lines[23]?.startsWith('q quit') === true);
     const pid = await topBelow(terminal.child.pid as number);
     terminal.type('?');
-    await terminal.shows(/cancel the selected job/);
+    await terminal.shows(/open the log of the selected job/);
     end(terminal, pid);
     await until(() => !terminal.isAlternate && !terminal.isCursorHidden, 'the screen to be restored');
     terminal.type('echo "code $?"\r');
@@ -310,7 +257,7 @@ describe('the terminal is as before', () => {
     for (let i = 0; i < 2; i++) {
       await until(() => terminal.lines[23]?.startsWith('q quit') === true);
       terminal.type('?');
-      await terminal.shows(/cancel the selected job/);
+      await terminal.shows(/open the log of the selected job/);
       terminal.type(`q${CTRL_Z}`);
       await terminal.shows(/Stopped/);
       const pid = await topBelow(terminal.child.pid as number);

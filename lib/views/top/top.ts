@@ -1,9 +1,9 @@
-// `top` on a terminal: what is shown, and what keys do. `top` changes nothing itself: jobs are cancelled by the room of jobs.
+// `top` on a terminal: what is shown, and what keys do. It changes nothing.
 import { onWarning, sanitize, showsUnicode } from '../../platform/index.ts';
 import { type LiveView, SORT_KEYS, type SortKey } from '../machine-view.ts';
+import { type OpenLog, openLog } from './open-log.ts';
 import { Pen, type ScreenStyle } from './pen.ts';
 import { drawMachines } from './picture.ts';
-import { type OpenLog, type Question, type Reply, RowActions } from './row-actions.ts';
 import { isOwn, type SelectableRow, type ViewOptions } from './rows.ts';
 import { type Key, Terminal } from './terminal.ts';
 
@@ -27,8 +27,6 @@ const HELP = [
   '  /                      show only rows with some text; Esc: all again',
   '  h                      show only the next host, then all (with --hosts)',
   '  l, Enter               open the log of the selected job, if it is yours',
-  '  c                      cancel the selected job, if it is yours; asks first',
-  '  k                      end the selected process, if it is yours; asks first',
   '  r                      redraw everything',
   '  q, Esc                 back; quit',
   '',
@@ -56,10 +54,8 @@ class TopScreen {
   #readsKeys = false;
   #isHelp = false;
   #typed: string | null = null;
-  #question: Question | null = null;
   #message: { text: string; until: number } | null = null;
   #log: OpenLog | null = null;
-  readonly #actions = new RowActions((message) => this.#say(message));
   #end: () => void = () => {};
 
   constructor(view: LiveView, { sort, filter }: TopOptions) {
@@ -121,7 +117,6 @@ class TopScreen {
   }
 
   #footer(pen: Pen, now: number): string {
-    if (this.#question !== null) return pen.ink(pen.fit(this.#question.text), 'bold');
     if (this.#typed !== null) return pen.fit(`filter: ${this.#typed}_  (Enter: done, Esc: show all)`);
     if (this.#message !== null && now < this.#message.until)
       return pen.ink(pen.fit(this.#message.text), 'bold');
@@ -132,12 +127,11 @@ class TopScreen {
   /** The keys that do something now. */
   #hints(): string {
     const row = this.#selectedRow();
-    const isOwnRow = row !== undefined && row.machine.host === null && isOwn(row.uid);
+    const hasLog = row !== undefined && row.machine.host === null && isOwn(row.uid) && row.job !== null;
     return [
       'q quit  ? help  s sort  / filter  up, down select',
       ...(this.#view.machines.length > 1 ? ['h host'] : []),
-      ...(isOwnRow && row.job !== null ? ['l log  c cancel'] : []),
-      ...(isOwnRow && row.process !== null ? ['k end process'] : []),
+      ...(hasLog ? ['l log'] : []),
     ].join('  ');
   }
 
@@ -182,19 +176,10 @@ class TopScreen {
       this.#terminal?.endBy('SIGQUIT');
       return;
     }
-    if (this.#question !== null) this.#answer(key);
-    else if (this.#typed !== null) this.#type(key, this.#typed);
+    if (this.#typed !== null) this.#type(key, this.#typed);
     else if (this.#log !== null) this.#pressInLog(key, this.#log);
     else this.#pressInTable(key);
     this.#draw();
-  }
-
-  #answer({ sequence }: Key): void {
-    const question = this.#question;
-    this.#question = null;
-    this.#message = null;
-    if (sequence === 'y' || sequence === 'Y') question?.onYes();
-    else this.#say('nothing is done');
   }
 
   #type({ name, sequence, ctrl, meta }: Key, typed: string): void {
@@ -246,7 +231,7 @@ class TopScreen {
     }
     const actions: Record<string, (() => void) | undefined> = {
       __proto__: null as never,
-      return: () => this.#show(this.#actions.openLog(this.#selectedRow())),
+      return: () => this.#openLog(),
       escape: () => this.#back(),
       q: () => (this.#isHelp ? this.#toggleHelp() : this.#end()),
       '?': () => this.#toggleHelp(),
@@ -256,10 +241,8 @@ class TopScreen {
         this.#typed = this.#choice.filter;
       },
       h: () => this.#nextHost(),
-      l: () => this.#show(this.#actions.openLog(this.#selectedRow())),
-      c: () => this.#show(this.#actions.cancel(this.#selectedRow())),
+      l: () => this.#openLog(),
       r: () => this.#terminal?.redraw(),
-      k: () => this.#show(this.#actions.endProcess(this.#selectedRow())),
     };
     actions[name === 'return' || name === 'escape' ? name : sequence]?.();
   }
@@ -299,10 +282,10 @@ class TopScreen {
     this.#choice.host = hosts[at + 1] ?? null;
   }
 
-  #show(reply: Reply): void {
-    if (typeof reply === 'string') this.#say(reply);
-    else if ('tail' in reply) this.#log = reply;
-    else this.#question = reply;
+  #openLog(): void {
+    const opened = openLog(this.#selectedRow());
+    if (typeof opened === 'string') this.#say(opened);
+    else this.#log = opened;
   }
 }
 
