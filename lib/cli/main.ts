@@ -1,10 +1,9 @@
 import { asError, CommandEnd, EXIT_CODES, GPUOwnerError } from '../errors.ts';
-import { showExtraCertificates } from '../jobs/index.ts';
-import { onWarning, sanitize, systemError } from '../platform/index.ts';
-import { type Commands, commandLineOf, optionsOf } from './command.ts';
-import { simulateMachine } from './command-line.ts';
+import { commandProblem, showExtraCertificates } from '../jobs/index.ts';
+import { closest, onWarning, sanitize, shellWords, showValue, systemError } from '../platform/index.ts';
+import { type Command, type Commands, commandLineOf, optionsOf } from './command.ts';
+import { simulateMachine, usage } from './command-line.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
-import { findCommand } from './find-command.ts';
 import { versionText } from './installation.ts';
 import { UnknownWordError } from './mistakes.ts';
 import { print, say, write } from './output.ts';
@@ -69,6 +68,24 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
   if (parsed.values.help) await explain(false);
   else await command.run(parsed);
   return true;
+}
+
+/** @param called what the user has typed before the name @param args what follows it @throws ERR_INVALID_ARGUMENT */
+async function findCommand(
+  commands: Commands,
+  name: string,
+  called: string,
+  args: readonly string[],
+): Promise<Command> {
+  const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (entry !== undefined) return entry.load();
+  if (name.startsWith('-')) throw usage(`options follow the name of a command; see ${called} --help`);
+  const unknown = `there is no command ${showValue(name)}`;
+  const near = closest(name, Object.keys(commands));
+  if (near !== null) throw new UnknownWordError(unknown, `did you mean '${near}'?`);
+  if (commands !== COMMANDS || commandProblem([name]) !== null)
+    throw new UnknownWordError(unknown, `see ${called} --help`);
+  throw usage(`${unknown}; write: ${sanitize(shellWords(['gpu-owner', 'run', name, ...args]), 200)}`);
 }
 
 /** Failures of the machine, wherever they happen. */

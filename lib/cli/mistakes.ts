@@ -1,7 +1,6 @@
 // Words of a command line that no command takes, and what was meant by them.
 import { GPUOwnerError } from '../errors.ts';
-import { closest, durationsOf, invalidArgument, listWords, sanitize, showValue } from '../platform/index.ts';
-import { optionFor, remedyForOption } from './foreign-words.ts';
+import { closest, durationsOf, listWords, sanitize } from '../platform/index.ts';
 
 /** A command or an option that this version doesn't have: another one may. */
 export class UnknownWordError extends GPUOwnerError {
@@ -14,33 +13,10 @@ export class UnknownWordError extends GPUOwnerError {
   }
 }
 
-/** Text editors and web pages put other dashes in place of `-` and `--`. @throws ERR_INVALID_ARGUMENT */
-export function refuseLongDash(word: string): void {
-  const [, dashes = '', rest = ''] = /^([-\u2010-\u2015\u2212\ufe58\ufe63\uff0d]+)(.*)$/s.exec(word) ?? [];
-  if (/^-*$/.test(dashes)) return;
-  const right = `${/^\w(?:=|$)/.test(rest) ? '-' : '--'}${sanitize(rest, 60)}`;
-  throw invalidArgument(`${showValue(word)} begins with a long dash, not with hyphens; write ${right}`);
-}
-
-/** @param value what follows it, as if it were its value */
-export function unknownOption(
-  given: string,
-  options: Readonly<Record<string, { value?: string }>>,
-  value = '',
-): GPUOwnerError {
-  const names = Object.keys(options);
-  const refuse = (remedy: string) =>
-    new UnknownWordError(`there is no option ${sanitize(given, 60)}`, remedy);
-  const ours = optionFor(given, names);
-  if (ours === 'gpus' && names.includes('devices')) {
-    if (/^\d+(?:[,-]\d+)+$/.test(value)) return refuse(`write --devices ${value.slice(0, 60)}`);
-    if (given === '--gpu') return refuse('write --gpus N for N GPUs, or --devices LIST to choose them');
-  }
-  if (ours !== null) return refuse(`write --${ours} ${options[ours]?.value ?? ''}`.trim());
-  const remedy = given === '--simulate' || names.includes('placeholder') ? remedyForOption(given) : null;
-  if (remedy !== null) return refuse(remedy);
+export function unknownOption(given: string, names: readonly string[]): GPUOwnerError {
   const meant = given.startsWith('--') ? closest(given.slice(2), names) : null;
-  return refuse(meant === null ? 'see --help' : `did you mean --${meant}?`);
+  const remedy = meant === null ? 'see --help' : `did you mean --${meant}?`;
+  return new UnknownWordError(`there is no option ${sanitize(given, 60)}`, remedy);
 }
 
 const LISTS = /^--(?:after|after-ok|devices|exclude|hosts)$/;

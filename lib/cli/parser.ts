@@ -8,7 +8,7 @@ import {
   type Parsed,
   usage,
 } from './command-line.ts';
-import { refuseLongDash, unknownOption } from './mistakes.ts';
+import { unknownOption } from './mistakes.ts';
 
 /**
  * Where a command line of the user's begins, whose words are left alone: at the first word that is no option ('word'), at `--` only
@@ -29,7 +29,6 @@ export function parse<Table extends OptionTable>(
   for (; at < args.length; at++) {
     const arg = args[at] ?? '';
     if (arg === '--') break;
-    refuseLongDash(arg);
     if (arg.startsWith('--')) at += readLong(arg, args[at + 1], options, values);
     else if (arg.startsWith('-') && arg !== '-') at += readShort(arg, args[at + 1], options, values);
     else if (commandLine === 'word') break;
@@ -53,8 +52,7 @@ function readLong(
   const equals = arg.indexOf('=');
   const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals);
   const option = Object.hasOwn(options, name) ? options[name] : undefined;
-  if (option === undefined)
-    throw unknownOption(`--${name}`, options, equals >= 0 ? arg.slice(equals + 1) : next);
+  if (option === undefined) throw unknownOption(`--${name}`, Object.keys(options));
   if (equals >= 0) {
     if (option.value === undefined) throw usage(`--${name} takes no value`);
     store(values, name, option, arg.slice(equals + 1));
@@ -79,8 +77,7 @@ function readShort(
   for (let i = 1; i < arg.length; i++) {
     const letter = arg.charAt(i);
     const [name, option] = Object.entries(options).find(([, { short }]) => short === letter) ?? [];
-    if (name === undefined || option === undefined)
-      throw unknownOption(`-${letter}`, options, arg.slice(i + 1) || next);
+    if (name === undefined || option === undefined) throw unknownOption(`-${letter}`, Object.keys(options));
     if (option.value === undefined) {
       store(values, name, option, true);
       continue;

@@ -169,7 +169,7 @@ function remedyFor(command: readonly string[], directory: string): string | null
 }
 
 /** The program whose name is most like that; null: none is. */
-export function closestProgram(program: string): string | null {
+function closestProgram(program: string): string | null {
   return closest(program, searchPath().flatMap(namesIn));
 }
 
@@ -177,7 +177,7 @@ export function closestProgram(program: string): string | null {
  * The command that was meant by one that can't be started: a script is given to its interpreter, and where there is no `python`, there may
  * be a `python3`. null: unknown
  */
-export function commandInstead(command: readonly string[], directory = '.'): string[] | null {
+function commandInstead(command: readonly string[], directory = '.'): string[] | null {
   const [program = '', ...rest] = command;
   if (program === '') return null;
   if (isFile(resolve(directory, program))) {

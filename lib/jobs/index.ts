@@ -4,8 +4,6 @@ export {
 } from './array.ts';
 export {
   checkCommand,
-  closestProgram,
-  commandInstead,
   commandProblem,
   warnOfOwnDevices,
 } from './command-check.ts';

@@ -50,26 +50,6 @@ describe('the command line', () => {
     expect(values(...args)).toEqual(expected);
   });
 
-  const OTHERS: OptionTable = {
-    for: { value: 'DURATION', help: 'limit' },
-    gpus: { short: 'n', value: 'N', help: 'count' },
-    name: { value: 'NAME', help: 'name' },
-    on: { value: 'HOST', help: 'host' },
-    placeholder: { value: 'MODE', help: 'mode' }, // commands that claim have it
-    'min-free-memory': { value: 'SIZE', help: 'size' },
-  };
-  test.each<[string, RegExp]>([
-    ['--time=4h', /^there is no option --time; write --for DURATION$/],
-    ['--gres=gpu:2', /; write --gpus N$/],
-    ['--n', /; write --gpus N$/],
-    ['--mem', /; write --min-free-memory SIZE$/],
-    ['-J', /; write --name NAME$/],
-    ['--array=1-10', /are an array: gpu-owner submit --array 0-9 -- COMMAND/],
-    ['--comment', /; see --help$/],
-  ])('%s of another tool gets a hint where there is such an option', (word, message) => {
-    expect(() => parse([word], OTHERS)).toThrow(message);
-  });
-
   test.each<[string[], RegExp]>([
     [['--count'], /^--count needs a value; see --help$/],
     [['-fn'], /^-n needs a value; see --help$/],
