@@ -77,10 +77,8 @@ Object.defineProperty(GPUOwnerError.prototype, 'name', {
   writable: true,
 });
 
-export type ExitCodes = Readonly<Record<ErrorCode, number>>;
-
 /** Exit codes for failures of our own: those of sysexits.h, so that they can be told from a command's. */
-export const EXIT_CODES: ExitCodes = {
+export const EXIT_CODES: Readonly<Record<ErrorCode, number>> = {
   ERR_INVALID_ARGUMENT: 64, // EX_USAGE
   ERR_NO_DRIVER: 69, // EX_UNAVAILABLE
   ERR_DRIVER: 69,

@@ -190,7 +190,7 @@ export function checkOptions(
         ),
       count: checkCount(given(options.count, DEFAULTS.count), name('count')),
       ...(options.memory === undefined ? {} : { memory: checkMemory(options.memory, name('memory')) }),
-      isConnected: checkTogether(options, name),
+      isConnected: checkConnected(options, name),
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
       configuredDirectory: configuration.lockDirectory,
@@ -245,7 +245,7 @@ function checkCount(value: unknown, name: string): number {
 }
 
 /** @returns whether connections are asked for, and more than one GPU @throws ERR_INVALID_ARGUMENT */
-function checkTogether({ together, memory, count }: ClaimOptions, name: (key: string) => string): boolean {
+function checkConnected({ together, memory, count }: ClaimOptions, name: (key: string) => string): boolean {
   const isAsked = parseBoolean(given(together, false), name('together'));
   if (isAsked && memory !== undefined)
     throw new GPUOwnerError(

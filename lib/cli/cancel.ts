@@ -88,6 +88,6 @@ export const COMMAND: Command = {
   about: `Cancels jobs: a waiting job ends at once; all processes of a running job get SIGTERM, and SIGKILL after a grace period. Jobs that follow it with --after-ok are cancelled, too. JOB is a number or a name, HOST:JOB one of another machine; 4-6,9 are several. Returns when the jobs have ended.`,
   groups: GROUPS,
   notes: "Exit code: 0 if none of the jobs is alive any longer, 1 if something can't be ended.",
-  operands: 'jobs',
+  operands: 'living-jobs',
   run: cancel,
 };

@@ -6,8 +6,9 @@ export type Operands =
   | 'command-line'
   /** Files, and after `--` a command line of the user's. */
   | 'files-and-command-line'
-  /** Numbers and names of jobs. */
+  /** Numbers and names of jobs, or of those that wait or run. */
   | 'jobs'
+  | 'living-jobs'
   /** Words: the first, and what may follow it, words or files. */
   | { first: readonly string[]; after?: Readonly<Record<string, readonly string[] | 'file'>> };
 

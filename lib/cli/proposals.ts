@@ -104,7 +104,7 @@ async function offerForCommand(command: DescribedCommand, line: readonly Word[])
   if (!hasEnded && current.startsWith('-')) return offerWords(optionWords(options));
   const { operands } = command;
   if (operands === 'files-and-command-line') return { action: 'file', words: [] };
-  if (operands === 'jobs') return offerWords(await jobs());
+  if (operands === 'jobs' || operands === 'living-jobs') return offerWords(await jobs(operands === 'jobs'));
   if (typeof operands === 'object') {
     const { first, after = {} } = operands;
     const next = operand === null ? first : Object.hasOwn(after, operand) ? after[operand] : undefined;
@@ -143,12 +143,12 @@ async function offerValues(option: Option | undefined, prefix: string): Promise<
   return offerWords(words.map(([word, summary]) => [prefix + word, summary]));
 }
 
-/** Numbers and names of the user's jobs. */
-async function jobs(): Promise<Offer['words']> {
-  const { listJobs } = await import('../jobs/index.ts');
+/** Numbers and names of the user's jobs. @param withEnded whether those that have ended count */
+async function jobs(withEnded = true): Promise<Offer['words']> {
+  const { isLiving, listJobs } = await import('../jobs/index.ts');
   const listed = listJobs({ user: null, all: false, lockDirectory: undefined });
-  const words = listed.flatMap(({ id, name, command }) => {
-    if (id === null) return [];
+  const words = listed.flatMap(({ id, name, command, state }) => {
+    if (id === null || !(withEnded || isLiving(state))) return [];
     return [String(id), ...(name ? [name] : [])].map((word) => [word, brief(command)] as const);
   });
   return [...new Map(words)];

@@ -1,7 +1,7 @@
 // `run` and `submit` on another machine.
 
 import { resolve } from 'node:path';
-import { EXIT_CODES, type ExitCodes } from '../errors.ts';
+import { EXIT_CODES } from '../errors.ts';
 import {
   addressForOthers,
   cancelUntold,
@@ -47,7 +47,7 @@ type Hosts = ReturnType<typeof check>['hosts'];
 type RunArguments = Parsed<typeof RUN_GROUPS>;
 
 /** Runs a command on another machine, and ends this process as it ended there. @param parsed checked as for this machine */
-export async function runOn(list: string, parsed: RunArguments, exitCodes: ExitCodes): Promise<void> {
+export async function runOn(list: string, parsed: RunArguments): Promise<void> {
   const { hosts, isAny, directoryOn } = check(list, parsed);
   const { values } = parsed;
   const hasTerminal = isTerminal(0) && isTerminal(1);
@@ -76,10 +76,10 @@ export async function runOn(list: string, parsed: RunArguments, exitCodes: ExitC
       TIMEOUT_MS,
     );
     say(`waits in the queue of ${host.name}`);
-    return choose([host], false, values, exitCodes, (only) => startOn(only, true));
+    return choose([host], false, values, (only) => startOn(only, true));
   };
   const wait = isAny && waitOption(values, true) !== null ? waitSomewhere : null;
-  process.exit(await choose(hosts, isAny, values, exitCodes, (host) => startOn(host, !isAny), wait));
+  process.exit(await choose(hosts, isAny, values, (host) => startOn(host, !isAny), wait));
 }
 
 /** Has a host keep variables for the next command. @returns the path of the file; null: there are none. Otherwise why it doesn't */
@@ -154,7 +154,7 @@ async function submitTo(list: string, given: RunArguments): Promise<number> {
     return 0;
   };
   if (after.length > 0 || parts !== null) return waitSomewhere(hosts);
-  return choose(hosts, isAny, values, EXIT_CODES, start, wait === null ? null : waitSomewhere, PATIENCE_MS);
+  return choose(hosts, isAny, values, start, wait === null ? null : waitSomewhere, PATIENCE_MS);
 }
 
 /** The parts of an array that choose their hosts; null: it is none. @throws ERR_INVALID_ARGUMENT */
@@ -271,8 +271,6 @@ function check(list: string, parsed: RunArguments) {
 /** Options that the host isn't given as they are. */
 const OWN = ['on', 'env', 'chdir'];
 const WAITING = ['wait', 'no-wait', 'max-wait'];
-/** With `any`, this process has to know refusals by their code. */
-const OF_END = 'conflict-exit-code';
 
 /**
  * The arguments there.
@@ -286,10 +284,7 @@ function wordsFor(
   host: string | null = null,
 ): string[] {
   const isOwn = (option: string) =>
-    OWN.includes(option) ||
-    (isNow === false
-      ? option === 'no-wait'
-      : WAITING.includes(option) || (name === 'run' && option === OF_END));
+    OWN.includes(option) || (isNow === false ? option === 'no-wait' : WAITING.includes(option));
   const options = toArguments(values, (option) => !isOwn(option)).map((option) =>
     /^--after(?:-ok)?=/.test(option)
       ? option.replace(/[^=,\s]+:(?=[^:,]+(?:,|$))/g, (each) => (each === `${host}:` ? '' : each))
@@ -309,7 +304,6 @@ async function choose(
   hosts: Hosts,
   isAny: boolean,
   values: AnyValues,
-  exitCodes: ExitCodes,
   start: (host: Hosts[number]) => Promise<HostRefusal | null>,
   wait: ((possible: Hosts) => Promise<number>) | null = null,
   patienceMs = TIMEOUT_MS,
@@ -340,17 +334,16 @@ async function choose(
   return exitCodeOf(
     decisive.map(({ error }) => error.code),
     isAny,
-    exitCodes,
   );
 }
 
-function exitCodeOf(codes: readonly string[], isAny: boolean, exitCodes: ExitCodes): number {
+function exitCodeOf(codes: readonly string[], isAny: boolean): number {
   // A host on which nothing is free has answered, too.
-  if (isAny && codes.includes('ERR_GPU_UNAVAILABLE')) return exitCodes.ERR_GPU_UNAVAILABLE;
+  if (isAny && codes.includes('ERR_GPU_UNAVAILABLE')) return EXIT_CODES.ERR_GPU_UNAVAILABLE;
   const [code = ''] = codes;
-  const own = Object.entries(exitCodes).find(([each]) => each === code)?.[1];
+  const own = Object.entries(EXIT_CODES).find(([each]) => each === code)?.[1];
   if (own !== undefined && codes.every((each) => each === code)) return own;
-  return code === 'ERR_HOST_DIRECTORY' ? exitCodes.ERR_INVALID_ARGUMENT : exitCodes.ERR_NO_DRIVER;
+  return code === 'ERR_HOST_DIRECTORY' ? EXIT_CODES.ERR_INVALID_ARGUMENT : EXIT_CODES.ERR_NO_DRIVER;
 }
 
 /** The options of a claim that `find` takes, too. The host is to say what is free now, so it doesn't wait. */

@@ -10,7 +10,7 @@ import {
   parseTimeLimit,
   type TimeLimit,
 } from '../jobs/index.ts';
-import { shellWords, showValue } from '../platform/index.ts';
+import { formatDuration, shellWords, showValue } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
   claimOptions,
@@ -125,8 +125,12 @@ export interface RunRequest {
   preemption: Preemption | null;
 }
 
-/** @param called the command's name @throws ERR_INVALID_ARGUMENT */
-export function checkRun({ values, command, args }: Parsed<typeof RUN_GROUPS>, called: string): RunRequest {
+/** @param called the command's name @param laterMs the limit that it was given since; null: none @throws ERR_INVALID_ARGUMENT */
+export function checkRun(
+  { values, command, args }: Parsed<typeof RUN_GROUPS>,
+  called: string,
+  laterMs: number | null = null,
+): RunRequest {
   if (command.length === 0) {
     throw usage(`a command is missing; for example: gpu-owner ${called} -n 2 -- python train.py`);
   }
@@ -151,7 +155,8 @@ export function checkRun({ values, command, args }: Parsed<typeof RUN_GROUPS>, c
       throw usage(`--${option} belongs to --on: here a command has your environment and directory`);
   // Another machine has its own configuration: it decides who may be urgent, and how long a command may run.
   const isHere = values.on === undefined;
-  const limit = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal, isHere);
+  const given = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal, isHere);
+  const limit = laterMs === null ? given : given && { ...given, ms: laterMs, text: formatDuration(laterMs) };
   const options = claimOptions(isHere ? values : { ...values, urgent: undefined });
   const settings = checkOptions(options, [], NAMES, {
     command: shellWords(command),

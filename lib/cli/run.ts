@@ -1,14 +1,11 @@
-import { CommandEnd, EXIT_CODES, type ExitCodes, GPUOwnerError } from '../errors.ts';
 import {
   becomeKeeper,
   claimForJob,
   claimUntilInputCloses,
   commandProblem,
   readStart,
-  warnOfOwnDevices,
 } from '../jobs/index.ts';
 import { native } from '../native.ts';
-import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, SIMULATE, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -23,12 +20,6 @@ const GROUPS = [
       ...options.options,
       requeue: {
         help: 'with --preemptible: wait for GPUs again afterwards, and restart the command',
-        isAdvanced: true,
-      },
-      'conflict-exit-code': {
-        value: 'N',
-        help: 'exit with N (0 to 255) instead of 75',
-        candidates: ['0', '75'],
         isAdvanced: true,
       },
       ...SIMULATE,
@@ -50,10 +41,9 @@ const GROUPS = [
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, command } = parsed;
   if (values.requeue && !values.preemptible) throw usage('--requeue needs --preemptible');
-  const exitCodes = exitCodesFor(values['conflict-exit-code']);
   if (values.on !== undefined) {
     checkRun(parsed, 'run');
-    return (await import('./remote.ts')).runOn(values.on, parsed, exitCodes);
+    return (await import('./remote.ts')).runOn(values.on, parsed);
   }
   const start = readStart();
   const request = checkRun(parsed, 'run');
@@ -66,28 +56,14 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     say(problem.message);
     process.exit(problem.exitCode);
   }
-  warnOfOwnDevices(command);
   const wait = waitLimits(isRestarted ? {} : values, true);
-  try {
-    const claiming = values['until-input-closes']
-      ? claimUntilInputCloses(request.settings, wait)
-      : claimForJob(request.settings, wait, start);
-    const claim = await claiming.finally(() => wait?.end());
-    if (typeof overSSH === 'string' && !isRestarted) print(`\n${overSSH}`);
-    const isRequeued = values.requeue === true;
-    becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
-  } catch (error) {
-    throw error instanceof GPUOwnerError ? new CommandEnd(error, exitCodes[error.code]) : error;
-  }
-}
-
-/** The exit codes, with the user's own one where no GPU can be had: some scripts rely on 0. @throws ERR_INVALID_ARGUMENT */
-function exitCodesFor(conflict: string | undefined): ExitCodes {
-  if (conflict === undefined) return EXIT_CODES;
-  const code = Number(conflict);
-  if (/^\d{1,3}$/.test(conflict) && code <= 255)
-    return { ...EXIT_CODES, ERR_GPU_UNAVAILABLE: code, ERR_TIMEOUT: code };
-  throw usage(`--conflict-exit-code: ${showValue(conflict)} is not an exit code; use 0 to 255`);
+  const claiming = values['until-input-closes']
+    ? claimUntilInputCloses(request.settings, wait)
+    : claimForJob(request.settings, wait, start);
+  const claim = await claiming.finally(() => wait?.end());
+  if (typeof overSSH === 'string' && !isRestarted) print(`\n${overSSH}`);
+  const isRequeued = values.requeue === true;
+  becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
 }
 
 export const COMMAND: Command = {

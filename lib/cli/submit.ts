@@ -8,7 +8,6 @@ import {
   readStart,
   SweepProgress,
   submitJob,
-  warnOfOwnDevices,
 } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
@@ -48,7 +47,6 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
     const submitted = belowSubmitter(start);
     const options = await jobOptions(values);
     checkCommand(command);
-    warnOfOwnDevices(command);
     const { settings, limit } = request;
     const asked = { start: ['submit'], command: shellWords(command), request: settings.request };
     job = await submitJob({ ...asked, waits, limit, array }, options, submitted, JOB_HOOKS);
@@ -57,16 +55,8 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   if (job.request.array !== undefined) return job.runWithoutGPUs();
   // A job that restarts has waited before: the limit of that wait doesn't count again.
   const wait = waitLimits(job.isRestarted ? {} : values, true);
-  const later = job.laterLimit;
-  const asked = later === null ? parsed : { ...parsed, values: { ...values, for: durationWord(later) } };
-  await job.run(() => ({ ...(request ?? checkRun(asked, 'submit')), words: command.length, retry }), wait);
-}
-
-/** '90m', as users write it. */
-function durationWord(ms: number): string {
-  const units = [['h', 3_600_000] as const, ['m', 60_000] as const];
-  const [unit, size] = units.find(([, each]) => ms % each === 0) ?? ['s', 1_000];
-  return `${ms / size}${unit}`;
+  const asked = () => request ?? checkRun(parsed, 'submit', job.laterLimit);
+  await job.run(() => ({ ...asked(), words: command.length, retry }), wait);
 }
 
 /** @throws ERR_INVALID_ARGUMENT */

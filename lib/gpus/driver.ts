@@ -85,9 +85,7 @@ function simulatorFailure(): GPUOwnerError | null {
   if (status === 0) return null;
   return new GPUOwnerError(
     status === EX_USAGE ? 'ERR_INVALID_ARGUMENT' : 'ERR_DRIVER',
-    status === EX_USAGE && process.env.GPU_OWNER_SIMULATE === machine
-      ? `there is no simulated machine '${machine}'; \`gpu-owner simulate machines\` lists them`
-      : `the simulated machine '${machine}' can't be used; the simulator says why above.`,
+    `the simulated machine '${machine}' can't be used; the simulator says why above.`,
   );
 }
 

@@ -20,13 +20,13 @@ const SIMILAR = 0.9;
  * as a claim that needs a larger one says so; of the same size those with most free memory. The two are never mixed. The chosen
  * ones are returned in the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null:
  * there aren't that many.
- * @param topology null: unknown, or of no interest @param together whether only GPUs will do that are connected with each other
+ * @param topology null: unknown, or of no interest @param isConnected whether only GPUs will do that are connected with each other
  */
 export function select(
   candidates: readonly GPU[],
   count: number,
   topology: Topology | null = null,
-  together = false,
+  isConnected = false,
 ): GPU[] | null {
   if (!Number.isSafeInteger(count) || count < 1) {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `count: ${count} is not a number of GPUs; use 1, 2, …`);
@@ -37,7 +37,7 @@ export function select(
   const size = (gpu: GPU) => (isInstance(gpu) ? (gpu.memory.totalBytes ?? Number.POSITIVE_INFINITY) : 0);
   const bySize = (a: GPU, b: GPU) => (size(a) === size(b) ? 0 : size(a) - size(b));
   const sorted = kind.sort((a, b) => bySize(a, b) || worth(b) - worth(a) || byPlace(a, b));
-  if (together) return selectTogether(sorted, count, topology)?.sort(byPlace) ?? null;
+  if (isConnected) return selectOnlyConnected(sorted, count, topology)?.sort(byPlace) ?? null;
   const chosen = topology !== null && kind === whole ? selectConnected(sorted, count, topology) : null;
   return (chosen ?? sorted.slice(0, count)).sort(byPlace);
 }
@@ -51,7 +51,7 @@ function selectConnected(sorted: readonly GPU[], count: number, topology: Topolo
 }
 
 /** @param sorted the best first; null: no such number of them is connected */
-function selectTogether(sorted: readonly GPU[], count: number, topology: Topology | null): GPU[] | null {
+function selectOnlyConnected(sorted: readonly GPU[], count: number, topology: Topology | null): GPU[] | null {
   if (topology === null) return null;
   for (const gpus of [withSimilarMemory(sorted, count), sorted]) {
     const uuids = uuidsOf(gpus);

@@ -77,13 +77,13 @@ export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<T
   );
 }
 
-/** Connections that count for GPUs that are together: NVLink, or one PCIe switch. */
+/** Links by which GPUs count as connected: NVLink, or one PCIe switch. */
 const TOGETHER: ReadonlySet<LinkKind | null> = new Set(['nvlink', 'nvswitch', 'pcie-switch']);
 /** Machines have a few such sets; where NVLinks form a net, there may be more than anybody wants to try. */
 const MAX_CONNECTED_SETS = 32;
 
 /**
- * The largest sets of some GPUs in which each two are together, of `count` or more: the best connected first, then by the order of
+ * The largest sets of some GPUs in which each two are connected, of `count` or more: the best connected first, then by the order of
  * the GPUs. Sets may overlap.
  */
 export function connectedSets(

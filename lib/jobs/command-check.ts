@@ -3,7 +3,7 @@ import { accessSync, closeSync, constants, openSync, readdirSync, readSync } fro
 import { basename, dirname, extname, resolve } from 'node:path';
 import { simulatedVariables } from '../config/index.ts';
 import { GPUOwnerError, ifPossible } from '../errors.ts';
-import { closest, sanitize, shellWords, showValue, statusAt, warnOnce } from '../platform/index.ts';
+import { closest, sanitize, shellWords, showValue, statusAt } from '../platform/index.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
 interface CommandProblem {
@@ -16,35 +16,6 @@ interface CommandProblem {
 export function checkCommand(command: readonly string[]): void {
   const problem = commandProblem(command);
   if (problem !== null) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', problem.message);
-}
-
-/** A value in a command's words, such as `env CUDA_VISIBLE_DEVICES=1` or `sh -c 'export CUDA_VISIBLE_DEVICES=0'`; not `=$GPUS`, and not `=` alone. */
-const OWN_DEVICES = /(?<![\w$])CUDA_VISIBLE_DEVICES=(["']?[\w-][^\s"';&|]*)/;
-/** The numbers of GPUs in a line of a shell script or of Python: `export CUDA_VISIBLE_DEVICES=0,1`, `os.environ["CUDA_VISIBLE_DEVICES"] = "2"`. */
-const OWN_NUMBERS =
-  /^[^#\n]*(?<![\w$])CUDA_VISIBLE_DEVICES(?:=|["']\]\s*=\s*|["'],\s*)["']?((?:\d|GPU-)[\w,-]*)/m;
-/** A script among the first words of a command. */
-const MAX_WORDS = 8;
-const SCRIPT = /\.(py|sh|bash|zsh|slurm|sbatch)$/;
-const MAX_SCRIPT_BYTES = 256 * 1024;
-
-/** Warns of a command that chooses its GPUs itself: they may be leased to others. */
-export function warnOfOwnDevices(command: readonly string[]): void {
-  const [found] = command.flatMap((word, i) => ownDevices(word, i));
-  if (found === undefined) return;
-  const { who, value } = found;
-  warnOnce(
-    `${who} sets CUDA_VISIBLE_DEVICES=${sanitize(value, 60)}, and computes there, whoever has leased it. Leave the variable out: gpu-owner sets it to the GPUs that are claimed.`,
-  );
-}
-
-/** Finds what sets the variable, and its value: a word, or the script that it names; nothing for []. */
-function ownDevices(word: string, index: number): { who: string; value: string }[] {
-  const value = OWN_DEVICES.exec(word)?.[1];
-  if (value !== undefined) return [{ who: 'the command', value }];
-  if (index >= MAX_WORDS || !SCRIPT.test(word)) return [];
-  const numbers = OWN_NUMBERS.exec(beginningOf(word, MAX_SCRIPT_BYTES) ?? '')?.[1];
-  return numbers === undefined ? [] : [{ who: showValue(word), value: numbers }];
 }
 
 /** @param directory where it would run @returns null: nothing is known to be wrong */
@@ -140,17 +111,10 @@ const BUILTINS = new Set(
   ),
 );
 
-/** They change the shell that runs them, and nothing of programs that it doesn't start. */
-const SHELL_STATE = new Set('. alias cd declare export set shopt source ulimit umask unset'.split(' '));
-
 function remedyFor(command: readonly string[], directory: string): string | null {
   const [program = '', ...rest] = command;
   const [first = '', ...words] = program.trim().split(/\s+/);
-  if (/^\w+=/.test(program)) return remedyForVariables(command);
-  if (SHELL_STATE.has(first) && !/[|&;<>]/.test(command.join(' '))) {
-    const change = words.length > 0 ? sanitize(program, 200) : line(command);
-    return `only a shell understands it, and it changes that shell only; write: ${change} && gpu-owner run COMMAND`;
-  }
+  if (/^\w+=/.test(program)) return `set variables before gpu-owner, or write: ${line(['env', ...command])}`;
   if (BUILTINS.has(first) || (words.length > 0 && /[|&;<>$`]/.test(program))) {
     const script = words.length > 0 ? program : command.join(' ');
     return `only a shell understands it; write: ${line(['bash', '-c', script])}`;
@@ -192,17 +156,6 @@ function commandInstead(command: readonly string[], directory = '.'): string[] |
     (a, b) => Number(b.slice(program.length)) - Number(a.slice(program.length)),
   );
   return version === undefined ? null : [version, ...rest];
-}
-
-/** The remedy for variables before a command. gpu-owner sets its GPUs. */
-function remedyForVariables(command: readonly string[]): string {
-  const own = command.findIndex((word) => !/^\w+=/.test(word));
-  const variables = command.slice(0, own < 0 ? undefined : own);
-  const others = variables.filter((word) => !word.startsWith('CUDA_VISIBLE_DEVICES='));
-  const words = [...(others.length > 0 ? ['env', ...others] : []), ...command.slice(variables.length)];
-  const written = words.length > 0 ? `write: ${line(words)}` : 'write a command after it';
-  if (others.length === variables.length) return `set variables before gpu-owner, or ${written}`;
-  return `gpu-owner sets CUDA_VISIBLE_DEVICES to the GPUs that it claims (choose among them with --devices); ${written}`;
 }
 
 /** A command line to copy. */

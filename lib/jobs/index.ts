@@ -5,7 +5,6 @@ export {
 export {
   checkCommand,
   commandProblem,
-  warnOfOwnDevices,
 } from './command-check.ts';
 export { extendJob } from './extension.ts';
 export { type IdleLimit, parseIdle } from './idle-limit.ts';

@@ -29,7 +29,6 @@ import {
 } from './keeper-options.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
 import { giveWayOptions, type Preemption } from './preemption.ts';
-import { warnWithoutStandIns } from './stand-ins.ts';
 import {
   controllerOf,
   type JobStart,
@@ -138,7 +137,6 @@ export function becomeKeeper(
 ): never {
   // Claims inside the job must find what it holds.
   const inherited = parseInherited(process.env[INHERITED]);
-  warnWithoutStandIns(process.argv.slice(-words));
   const command = basename(process.argv.at(-words) ?? '');
   const { lockDirectory } = settings.request;
   const own = { ...environmentOf(claim), ...(lockDirectory && { GPU_OWNER_LOCK_DIR: lockDirectory }) };

@@ -151,12 +151,12 @@ describe('the command', () => {
     [['--visible-devices', 'name'], 64, /--visible-devices: 'name' is not valid; use 'uuid' or 'index'/],
     [['--simulate', ''], 64, /--simulate needs a number of GPUs/],
     [['--simulate', '../4'], 64, /the simulated machine '\.\.\/4' can't be read \(ENOENT\): name a file/],
-    [['--simulate', '0'], 64, /no simulated machine '0'/],
-    [['--simulate', '65'], 64, /no simulated machine '65'/],
+    [['--simulate', '0'], 64, /the simulated machine '0' can't be used/],
+    [['--simulate', '65'], 64, /the simulated machine '65' can't be used/],
     [
       ['--simulate', 'h200x9'],
       64,
-      /one of h200x8, .*\ngpu-owner: there is no simulated machine 'h200x9'; `gpu-owner simulate machines`/,
+      /one of h200x8, .*\ngpu-owner: the simulated machine 'h200x9' can't be used; the simulator says why above/,
     ],
     // Commands
     [['find', 'train.py'], 64, /'train\.py' is not expected here; see --help/],

@@ -1,7 +1,5 @@
 // A job that computes on a GPU which another job has leased, as all that show the machine tell it.
-import { writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
-import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { command, Machine, output } from '../support/machine.ts';
 import { until, withTimeouts } from '../support/time.ts';
@@ -105,64 +103,4 @@ test('a job’s warning names all GPUs that it has not claimed, and none of its 
   expect(stderr).toMatch(
     /^gpu-owner: this job computes on GPU 2, which is leased by [^ ]+, and on GPU 3, which it has not claimed; its own are GPU 0, 1: don't set CUDA_VISIBLE_DEVICES\n$/,
   );
-});
-
-test.each([
-  ['env', ['env', 'CUDA_VISIBLE_DEVICES=1', 'true']],
-  ['a shell', ['sh', '-c', 'export CUDA_VISIBLE_DEVICES="0,1"; true']],
-])('run and submit warn at once if the command sets CUDA_VISIBLE_DEVICES by %s', async (_, words) => {
-  machine = new Machine(2);
-  for (const name of ['run', 'submit']) {
-    const { code, stderr } = await machine.runCommand([name, '--', ...words]);
-    expect({ code, stderr }).toEqual({
-      code: 0,
-      stderr: expect.stringMatching(
-        /^gpu-owner: warning: the command sets CUDA_VISIBLE_DEVICES=.*gpu-owner sets it.*\n$/,
-      ),
-    });
-  }
-  await machine.runCommand(['wait', '1']);
-});
-
-test.each([
-  ['train.py', 'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "2"\n', ['python3', 'train.py'], '2'],
-  [
-    'late.py',
-    "import os\nos.environ.setdefault('CUDA_VISIBLE_DEVICES', '0,1')\n",
-    ['python3', 'late.py'],
-    '0,1',
-  ],
-  ['job.sh', 'set -e\n  export CUDA_VISIBLE_DEVICES=3; true\n', ['bash', 'job.sh'], '3'],
-  ['read.py', 'import os\nprint(os.environ["CUDA_VISIBLE_DEVICES"] == "0")\n', ['python3', 'read.py'], null],
-  ['note.sh', '# CUDA_VISIBLE_DEVICES=0 was here\nX=$CUDA_VISIBLE_DEVICES\n', ['sh', 'note.sh'], null],
-  ['given.sh', 'CUDA_VISIBLE_DEVICES=$1 true\n', ['sh', 'given.sh', '0'], null],
-])(
-  'run warns if the script that it runs sets CUDA_VISIBLE_DEVICES to numbers: %s',
-  async (name, text, words, numbers) => {
-    machine = new Machine(1);
-    writeFileSync(join(machine.directory, name), text);
-    const { code, stderr } = await machine.runCommand(['run', '--', ...words], { cwd: machine.directory });
-    expect({ code, stderr }).toEqual({
-      code: 0,
-      stderr:
-        numbers === null
-          ? ''
-          : expect.stringMatching(
-              `^gpu-owner: warning: '${name}' sets CUDA_VISIBLE_DEVICES=${numbers}, .*\n$`,
-            ),
-    });
-  },
-);
-
-test('run says nothing of a command that only reads or hides CUDA_VISIBLE_DEVICES', async () => {
-  machine = new Machine(1);
-  for (const script of [
-    'echo "$CUDA_VISIBLE_DEVICES"',
-    'CUDA_VISIBLE_DEVICES= true',
-    'X=$CUDA_VISIBLE_DEVICES; true',
-  ])
-    expect(await machine.runCommand(['run', '--', 'sh', '-c', script])).toMatchObject({
-      code: 0,
-      stderr: '',
-    });
 });
