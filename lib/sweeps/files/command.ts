@@ -1,7 +1,7 @@
 import { problem } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { closest, listWords, sanitize, shellWords, showValue } from '../../platform/index.ts';
-import { Literal, type TaskCommand, type Value, type Values } from '../task/index.ts';
+import type { TaskCommand } from '../task/index.ts';
 
 /** The place in a sweep file, or the option, where something was written. */
 export type SourceLocation = { readonly file: string; readonly line: number } | { readonly option: string };
@@ -217,38 +217,6 @@ export function fillTemplate(
   let text = literals[0] as string;
   for (let i = 0; i < names.length; i++) text += textOf(names[i] as string, i) + literals[i + 1];
   return text;
-}
-
-/** A value, in whose strings placeholders may be. */
-export type Filler = { readonly value: Value; readonly names: readonly [] } | Unfilled;
-
-interface Unfilled {
-  readonly names: readonly string[];
-  fill(textOf: (name: string) => string): Value;
-}
-
-/** Strings inside of lists and maps are filled, too. @param refuse see {@link parseTemplate} */
-export function filler(value: Value, refuse: (why: string) => Error): Filler {
-  if (typeof value === 'string') {
-    if (!/[{}]/.test(value)) return { value, names: [] };
-    const template = parseTemplate(value, (why) => refuse(`'${sanitize(value, 60)}': ${why}`));
-    if (template.names.length === 0) return { value: template.literals[0] as string, names: [] };
-    return { names: template.names, fill: (textOf) => fillTemplate(template, textOf) };
-  }
-  if (typeof value !== 'object' || value === null || value instanceof Literal) return { value, names: [] };
-  const keys = Array.isArray(value) ? null : Object.keys(value);
-  const parts = Object.values(value as Values).map((each) => filler(each, refuse));
-  const assemble = (values: readonly Value[]): Value =>
-    keys === null ? values : Object.fromEntries(keys.map((key, i) => [key, values[i] as Value]));
-  if (parts.every(isFilled)) return { value: assemble(parts.map((part) => part.value)), names: [] };
-  return {
-    names: parts.flatMap((part) => part.names),
-    fill: (textOf) => assemble(parts.map((part) => (isFilled(part) ? part.value : part.fill(textOf)))),
-  };
-}
-
-export function isFilled(filled: Filler): filled is Extract<Filler, { value: Value }> {
-  return 'value' in filled;
 }
 
 /** The quotes around a placeholder, which decide how a value is quoted there. */

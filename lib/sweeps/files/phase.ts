@@ -1,14 +1,13 @@
 import { normalize } from 'node:path';
-import { listWords, sanitize, showValue } from '../../platform/index.ts';
+import { sanitize, showValue } from '../../platform/index.ts';
 import { formatValue, type TaskSpec, type Value } from '../task/index.ts';
 import {
   type CommandTemplate,
   checkPlaceholder,
   checkPlaceholders,
-  type Filler,
-  filler,
-  isFilled,
+  fillTemplate,
   mistake,
+  parseTemplate,
   type SourceLocation,
 } from './command.ts';
 import type { Distribution } from './distribution.ts';
@@ -52,61 +51,9 @@ const MAX_TRIED = 100_000;
 /** For a plan without a command. */
 const NO_COMMAND = { words: [] };
 
-/** The values of a phase, with their placeholders. */
-interface CompiledValues {
-  keys: readonly string[];
-  /** Values that are no axis. */
-  fixed: ReadonlyMap<string, Filler>;
-  /** Choices of each axis, by index. */
-  steps: readonly ReturnType<typeof stepThrough>[];
-  /** Keys, those first to which others refer. */
-  order: readonly string[];
-  /** Where mistakes in a value are. */
-  locations: ReadonlyMap<string, SourceLocation>;
-}
-
-/** @throws for placeholders that name nothing or refer to each other */
-function compileValues(source: PhaseSource): CompiledValues {
-  const { name, axes, command } = source;
-  const keys = Array.from(new Set([...source.fixed.keys(), ...axes.map(({ key }) => key)]));
-  const known = Array.from(new Set([...keys, OUTPUT, PHASE]));
-  const references = new Map<string, Set<string>>(known.map((key) => [key, new Set()]));
-  const locations = new Map<string, SourceLocation>();
-  const compile = (key: string, { value, location }: Given): Filler => {
-    const refuse = (why: string) => mistake(location, `${showValue(key)}: ${why}`);
-    const compiled = filler(value, refuse);
-    for (const each of compiled.names) {
-      checkPlaceholder(each, known, refuse);
-      references.get(key)?.add(each);
-    }
-    if (compiled.names.length > 0 || !locations.has(key)) locations.set(key, location);
-    return compiled;
-  };
-
-  const fixed = new Map<string, Filler>();
-  const axisKeys = new Set(axes.map(({ key }) => key));
-  for (const [key, given] of source.fixed) if (!axisKeys.has(key)) fixed.set(key, compile(key, given));
-  const steps = axes.map(({ key, segments }) =>
-    stepThrough(segments.map((each) => ('step' in each ? each : compile(key, each)))),
-  );
-  if (!keys.includes(OUTPUT)) {
-    fixed.set(OUTPUT, compile(OUTPUT, { value: DEFAULT_OUTPUT, location: source.location }));
-  }
-  const order = dependencyOrder(references, (circle) =>
-    mistake(
-      locations.get(circle[0] as string) ?? source.location,
-      circle.length === 1
-        ? `${showValue(circle[0])} refers to itself`
-        : `${listWords(circle.map(showValue))} refer to each other`,
-    ),
-  );
-  if (command !== null) checkPlaceholders(command, known, `the command, in phase ${showValue(name)}`);
-  return { keys, fixed, steps, order, locations };
-}
-
 /**
  * Each task is made once for a test: what is wrong with one shall not come up when half of them are done.
- * @throws for placeholders that name nothing or refer to each other
+ * @throws for placeholders that name nothing
  */
 export function compilePhase(source: PhaseSource): Phase {
   const { name, axes } = source;
@@ -117,10 +64,11 @@ export function compilePhase(source: PhaseSource): Phase {
       `only a search can choose from these values of ${showValue(key)}: add --method random, or another method. Ranges of a grid must have whole decimal numbers, such as 42..44 or 0..10..2`,
     );
   }
-  const { make, steps } = taskMakerOf(source);
+  const make = taskMakerOf(source);
   const counts = axes.map(countOf);
+  const values = axes.map(valuesOf);
   const makeAt = (indices: readonly number[]) =>
-    make((axis) => (steps[axis] as (typeof steps)[0])(indices[axis] as number));
+    make((axis) => (values[axis] as (typeof values)[0])(indices[axis] as number));
   const size = counts.reduce((all, count) => all * count, 1);
   if (size > MAX_TRIED) makeAt(axes.map(() => 0));
   else for (const indices of product(counts)) makeAt(indices);
@@ -134,65 +82,47 @@ export function compilePhase(source: PhaseSource): Phase {
   };
 }
 
-/** Makes tasks from a choice for each axis. @throws for placeholders that name nothing or refer to each other */
-export function taskMakerOf(source: PhaseSource) {
-  const { name, axes, command } = source;
-  const { keys, fixed, steps, order, locations } = compileValues(source);
-  const directories = new Map<string, string>();
-  const directory = (value: Value): string => {
-    const path = formatValue(value);
-    let normal = directories.get(path);
-    if (normal === undefined) {
-      normal = outputDirectory(path, (why) => mistake(locations.get(OUTPUT) ?? source.location, why));
-      if (directories.size > 10_000) directories.clear();
-      directories.set(path, normal);
-    }
-    return normal;
+/** Makes tasks from a value for each axis. @throws for placeholders that name nothing */
+export function taskMakerOf(source: PhaseSource): (choose: (axis: number) => Value) => TaskSpec {
+  const { name, axes, command, location } = source;
+  const outputAxis = axes.findIndex(({ key }) => key === OUTPUT);
+  const parameters: Record<string, Value> = {};
+  for (const [key, { value }] of source.fixed) if (key !== OUTPUT) parameters[key] = value;
+  for (const { key } of axes) if (key !== OUTPUT) parameters[key] = null;
+  const known = Object.keys(parameters);
+  const directoryOf = (text: string, where: SourceLocation) => {
+    const refuse = (why: string) => mistake(where, `${showValue(OUTPUT)}: ${why}`);
+    const template = parseTemplate(text, refuse);
+    for (const each of template.names) checkPlaceholder(each, [...known, PHASE], refuse);
+    return (textOf: (each: string) => string) =>
+      outputDirectory(fillTemplate(template, textOf), (why) => mistake(where, why));
   };
-  const shape: Record<string, Value> = Object.fromEntries(
-    keys.filter((key) => key !== OUTPUT).map((key) => [key, null]),
-  );
-  const always: [string, Fill][] = [];
-  let onlyDirectory = '';
-  for (const [key, each] of fixed) {
-    if (!isFilled(each)) always.push([key, each.fill]);
-    else if (key === OUTPUT) onlyDirectory = directory(each.value);
-    else shape[key] = each.value;
+  const fixed = source.fixed.get(OUTPUT) ?? { value: DEFAULT_OUTPUT, location };
+  const ofFixed = directoryOf(formatValue(fixed.value), fixed.location);
+  const ofAxis = new Map<string, ReturnType<typeof directoryOf>>();
+  for (const each of axes[outputAxis]?.segments ?? []) {
+    if ('step' in each) continue;
+    const text = formatValue(each.value);
+    ofAxis.set(text, directoryOf(text, each.location));
   }
-
-  const make = (choose: (axis: number) => Choice): TaskSpec => {
-    const parameters = { ...shape };
-    let place = onlyDirectory;
-    const set = (key: string, value: Value) => {
-      if (key === OUTPUT) place = directory(value);
-      else parameters[key] = value;
-    };
-    const fills = new Map(always);
-    for (let i = 0; i < axes.length; i++) {
-      const { key } = axes[i] as Axis;
-      const choice = choose(i);
-      if ('value' in choice) set(key, choice.value);
-      else fills.set(key, choice.fill);
-    }
-    const textOf = (each: string): string => {
-      if (each === OUTPUT) return place;
-      return each === PHASE && !(PHASE in shape) ? name : formatValue(parameters[each] as Value);
-    };
-    if (fills.size > 0) {
-      for (const key of order) {
-        const fill = fills.get(key);
-        if (fill) set(key, fill(textOf));
-      }
-    }
+  if (command !== null)
+    checkPlaceholders(command, [...known, OUTPUT, PHASE], `the command, in phase ${showValue(name)}`);
+  return (choose) => {
+    const values = { ...parameters };
+    for (const [axis, { key }] of axes.entries()) if (axis !== outputAxis) values[key] = choose(axis);
+    const textOf = (each: string) =>
+      each === PHASE && !(PHASE in values) ? name : formatValue(values[each] as Value);
+    const text = outputAxis < 0 ? null : formatValue(choose(outputAxis));
+    const directory = text === null ? ofFixed : (ofAxis.get(text) ?? directoryOf(text, location));
+    const place = directory(textOf);
     return {
       phase: name,
       outputDirectory: place,
-      parameters,
-      command: command?.fill(textOf) ?? NO_COMMAND,
+      parameters: values,
+      command: command?.fill((each) => (each === OUTPUT ? place : textOf(each))) ?? NO_COMMAND,
       ...(source.retries !== undefined && { retries: source.retries }),
     };
   };
-  return { make, steps };
 }
 
 /** A value of a parameter, and where it was written. */
@@ -217,29 +147,20 @@ export interface Axis {
   readonly distribution?: Distribution;
 }
 
-/** How to make a value. */
-type Fill = (textOf: (name: string) => string) => Value;
-
-/** A value that is ready, or how to make it. */
-type Choice = { readonly value: Value } | { readonly fill: Fill };
-
 function countOf({ segments }: Axis): number {
   return segments.reduce((sum, each) => sum + ('step' in each ? each.count : 1), 0);
 }
 
 /** The value of an axis by its number. */
-function stepThrough(segments: readonly (Filler | Range)[]): (at: number) => Choice {
-  const choices = segments.map((each) =>
-    'step' in each ? each : isFilled(each) ? { value: each.value } : { fill: each.fill },
-  );
-  if (!choices.some((each) => 'step' in each)) return (at) => choices[at] as Choice;
+function valuesOf({ segments }: Axis): (at: number) => Value {
+  if (!segments.some((each) => 'step' in each)) return (at) => (segments[at] as Given).value;
   return (at) => {
     let rest = at;
-    for (const each of choices) {
+    for (const each of segments) {
       if (!('step' in each)) {
-        if (rest-- === 0) return each;
+        if (rest-- === 0) return each.value;
       } else {
-        if (rest < each.count) return { value: each.first + rest * each.step };
+        if (rest < each.count) return each.first + rest * each.step;
         rest -= each.count;
       }
     }
@@ -257,27 +178,6 @@ function* product(counts: readonly number[]): Generator<readonly number[]> {
     if (i < 0) return;
     indices[i] = (indices[i] as number) + 1;
   }
-}
-
-/** Parameters after those that they refer to. @throws what `refuse` makes of those that have no such order */
-function dependencyOrder(
-  references: ReadonlyMap<string, ReadonlySet<string>>,
-  refuse: (circle: string[]) => Error,
-): string[] {
-  const order: string[] = [];
-  const done = new Set<string>();
-  const path: string[] = [];
-  const visit = (key: string): void => {
-    if (done.has(key)) return;
-    if (path.includes(key)) throw refuse(path.slice(path.indexOf(key)));
-    path.push(key);
-    for (const each of references.get(key) ?? []) visit(each);
-    path.pop();
-    done.add(key);
-    order.push(key);
-  };
-  for (const key of references.keys()) visit(key);
-  return order;
 }
 
 const MAX_NAME_LENGTH = 100;

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { listWords, showValue } from '../../platform/index.ts';
 import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
-import { choiceOf, countOf, type Distribution, isFixed, valueAt } from './distribution.ts';
+import { countOf, type Distribution, isFixed, valueAt } from './distribution.ts';
 import { type Axis, type Phase, type PhaseSource, taskMakerOf } from './phase.ts';
 import {
   type EarlyStopping,
@@ -182,26 +182,21 @@ export function isKnownAhead(search: Search): boolean {
   return isDrawn(search) && (search.metric?.target ?? null) === null;
 }
 
-/** The space that the axes of a phase make. @throws for placeholders that name nothing or refer to each other */
+/** The space that the axes of a phase make. @throws for placeholders that name nothing */
 function compileSpace(source: PhaseSource): Pick<Search, 'parameters' | 'taskOf'> {
   const { axes } = source;
-  const { make, steps } = taskMakerOf(source);
-  const parameters = axes.map((axis) => ({
-    path: [axis.key],
-    name: axis.key,
-    distribution: distributionOf(axis),
-  }));
-  const taskOf = (chosen: ReadonlyMap<string, Value>) =>
-    make((axis) => {
-      const { name, distribution } = parameters[axis] as (typeof parameters)[0];
-      const value = chosen.get(name) as Value;
-      if (distribution.kind !== 'choice') return { value };
-      return (steps[axis] as (typeof steps)[0])(choiceOf(distribution.values, value));
-    });
-  return { parameters, taskOf };
+  const make = taskMakerOf(source);
+  return {
+    parameters: axes.map((axis) => ({
+      path: [axis.key],
+      name: axis.key,
+      distribution: distributionOf(axis),
+    })),
+    taskOf: (chosen) => make((axis) => chosen.get((axes[axis] as Axis).key) as Value),
+  };
 }
 
-/** How the values of an axis are distributed, placeholders unfilled. A range alone keeps its order. */
+/** How the values of an axis are distributed. A range alone keeps its order. */
 function distributionOf({ segments, distribution }: Axis): Distribution {
   if (distribution !== undefined) return distribution;
   const [only, ...others] = segments;

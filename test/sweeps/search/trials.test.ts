@@ -51,11 +51,11 @@ test('a space with few values has as many trials, each once', async () => {
   expect((await search(['lr=1..3', 'act=a,b'])).size).toBe(6);
 });
 
-test('a phase of a sweep file has ranges, and parameters that follow from them', async () => {
+test('a phase of a sweep file has ranges, and a command that follows from them', async () => {
   const directory = project({
-    's.yaml': `command: train {lr} {name}
+    's.yaml': `command: train lr-{lr} {name}
 exp1:
-  name: lr-{lr}
+  name: '{lr}'
   combinations:
     - lr: {min: 1e-4, max: 1.0, log: true}
       depth: {min: 2, max: 8}
@@ -68,8 +68,7 @@ exp1:
   const tasks = Array.from(found.tasks());
   expect(tasks).toHaveLength(30);
   for (const { parameters, command } of tasks) {
-    expect(parameters.name).toBe(`lr-${formatValue(parameters.lr as Value)}`);
-    expect(command).toEqual({ words: ['train', formatValue(parameters.lr as Value), parameters.name] });
+    expect(command).toEqual({ words: ['train', `lr-${formatValue(parameters.lr as Value)}`, '{lr}'] });
     expect(Number.isInteger(parameters.depth)).toBe(true);
     expect([0, 0.1, 0.2, 0.3, 0.4, 0.5]).toContain(parameters.drop);
     expect(parameters.seed).toBe(42);
