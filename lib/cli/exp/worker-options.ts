@@ -18,6 +18,7 @@ import {
   placeholderOption,
   refusePreemptibleShare,
   SIZES,
+  TOGETHER,
 } from '../claim-options.ts';
 import { type InferValues, type Option, type OptionTable, usage } from '../command-line.ts';
 import { isTerminal } from '../output.ts';
@@ -88,6 +89,7 @@ export function workerOptions(gpus: string) {
       help: 'give each task N GPUs (default: as the task list says, or 1)',
       candidates: COUNTS,
     },
+    ...TOGETHER,
     ...MEMORY,
     grace: {
       value: 'DURATION',
@@ -141,7 +143,11 @@ export function taskNeeds(values: InferValues<typeof NEEDS>): Partial<Needs> {
 }
 
 function taskSettings(
-  values: InferValues<typeof NEEDS> & { preemptible?: true | undefined; memory?: string | undefined },
+  values: InferValues<typeof NEEDS> & {
+    preemptible?: true | undefined;
+    memory?: string | undefined;
+    together?: true | undefined;
+  },
   command?: string,
 ): Settings {
   refusePreemptibleShare(values);
