@@ -1,10 +1,11 @@
 // Requests that insist on connected GPUs: they wait for a set, keep the one that comes free first, and leave the others to those
 // behind them.
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { endHolder, RUN, startHolder } from '../support/holders.ts';
-import { command, finished, Machine, python, root } from '../support/machine.ts';
+import { alice, bob, endHolder, RUN, startHolder } from '../support/holders.ts';
+import { command, finished, Machine, python, root, whyNotNobody } from '../support/machine.ts';
+import { withTimeouts } from '../support/time.ts';
 import { fixture, Waiters } from './waiters.ts';
 
 let machine: Machine;
@@ -209,4 +210,82 @@ test('where the driver tells nothing of connections, nobody waits for them', asy
     ),
   });
   expect(await run('--together')).toMatchObject({ code: 0 });
+});
+
+test('tasks of a sweep get connected GPUs only', async () => {
+  const sweep = (...options: string[]) =>
+    machine.runCommand(
+      [
+        ...['exp', 'run', '--together', '--gpus-per-task', '2', '--grid', 'x=1,2', ...options],
+        ...['--', 'sh', '-c', 'echo "$CUDA_VISIBLE_DEVICES" >> sets'],
+      ],
+      { cwd: machine.directory },
+    );
+  expect(await sweep('-n', '2', ...holdOf(0, 1))).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining('no two are connected by NVLink or one PCIe switch'),
+  });
+  await startHolder(machine, holdOf(0));
+  expect(await sweep('--gpus', 'all')).toMatchObject({ code: 0 });
+  expect(readFileSync(join(machine.directory, 'sets'), 'utf8')).toBe(on(1, 3).slice(3).repeat(2));
+});
+
+const noSecondUser = whyNotNobody();
+const waitAs = (starting: typeof alice, ...options: string[]) =>
+  finished(machine.startCommand([...RUN, ...options, ...SHOW], starting));
+
+test.skipIf(noSecondUser !== null)(
+  `connected GPUs of which one is booked are for the user of the booking alone${noSecondUser ? `: ${noSecondUser}` : ''}`,
+  async () => {
+    const book = ['book', ...holdOf(2), '--for', '1h', '--user', String(alice.uid)];
+    const { stdout: booking } = await machine.runCommand(book);
+    const other = await startHolder(machine, holdOf(3), bob);
+    const mine = waitAs(alice, '-n', '2', '--together');
+    expect(await mine).toMatchObject({ stdout: on(0, 2) });
+    const waiting = waitAs(bob, '-n', '2', '--together');
+    await waiters.untilWaiting(1);
+    await machine.runCommand(['bookings', 'cancel', booking.trim()]);
+    expect(await waiting).toMatchObject({ stdout: on(0, 2) });
+    await endHolder(other);
+  },
+);
+
+test.skipIf(noSecondUser !== null)(
+  `a user at the limit keeps no set from others${noSecondUser ? `: ${noSecondUser}` : ''}`,
+  async () => {
+    machine.configure('limits: { gpus: 2 }\n');
+    const first = await startHolder(machine, holdOf(0), alice);
+    const above = waitAs(alice, '-n', '2', '--together');
+    await waiters.untilWaiting(1);
+    expect((await waiters.queue())[0].why).toContain('at its user’s limit'.replace('’', "'"));
+    const others = await startHolder(machine, ['-n', '2', '--together'], bob);
+    expect((await machine.states()).map((state) => state)).toEqual(['leased', 'leased', 'free', 'leased']);
+    await endHolder(first);
+    expect(await above).toMatchObject({ stdout: on(0, 2) });
+    await endHolder(others);
+  },
+);
+
+test('small processes hand sets over to each other, and a set that is kept no longer is used', async () => {
+  const small = { env: withTimeouts({ handoverBehind: 0, handoverAtFront: 0 }) };
+  const waitSmall = (...options: string[]) => machine.startCommand([...RUN, ...options, ...SHOW], small);
+  const holders = [
+    await startHolder(machine, [...holdOf(0), '--for', '1h']),
+    await startHolder(machine, [...holdOf(1), '--for', '4h']),
+  ];
+  // GPU 3 is kept for the second while the first wants GPU 0: then the second could get GPUs 1 and 3 first.
+  const first = waitSmall(...holdOf(0));
+  await waiters.untilWaiting(1);
+  const second = waitSmall('-n', '2', '--together');
+  await waiters.untilWaiting(2);
+  const third = waitSmall(...holdOf(3));
+  await waiters.untilWaiting(3);
+  expect((await waiters.queue())[1].details).toEqual([expect.stringContaining('those of 1,3 are kept')]);
+  const since = performance.now();
+  first.kill('SIGINT');
+  expect(await finished(third)).toMatchObject({ stdout: on(3) });
+  expect(performance.now() - since).toBeLessThan(40_000); // else it looks every 60 s
+  await endHolder(holders[0] as typeof first);
+  expect(await finished(second)).toMatchObject({ stdout: on(0, 2) });
+  await endHolder(holders[1] as typeof first);
 });
