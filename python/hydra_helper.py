@@ -2,8 +2,10 @@
 Reads a command line of Hydra with the user's own Hydra. gpu-owner starts this program once per sweep: JSON on stdin and on stdout.
 """
 
+import ast
 import itertools
 import json
+import math
 import os
 import re
 import subprocess
@@ -13,6 +15,7 @@ from typing import Any, Dict, List, Optional
 ASK_TIMEOUT_S = 120
 MARK = "gpu-owner asks:"
 MAX_VALUES = 1_000_000
+METHODS = {"TPESampler": "tpe", "RandomSampler": "random", "CmaEsSampler": "cmaes", "GPSampler": "gp", "GridSampler": None}
 
 
 class Refusal(Exception):
@@ -75,17 +78,88 @@ def texts_of(override: Any) -> List[str]:
     return texts
 
 
-def describe(override: Any) -> Dict[str, Any]:
+def range_of(override: Any, texts: List[str], sampler: Optional[str]) -> Dict[str, Any]:
+    """The values of a range(), and for searches their order. Optuna's sweeper includes both ends, and its grid leaves out the last one."""
+    value, count = override._value, len(texts)
+    step = abs(value.step)
+    if sampler is not None:
+        steps = int((value.stop - value.start) / value.step + 1e-9)
+        if value.step < 0 or steps < 0:
+            raise Refusal(f"range: Optuna's sweeper counts upwards; write {value.stop}, then {value.start}")
+        if sampler == "GridSampler":
+            return {"texts": texts[:steps]}
+        count = steps + 1
+    first = min(value.start, value.start + (count - 1) * value.step)
+    is_float = isinstance(value.start + value.stop + value.step, float)
+    return {"texts": texts, "range": {"first": first, "step": step, "count": count}, "isFloat": is_float}
+
+
+def describe(override: Any, sampler: Optional[str]) -> Dict[str, Any]:
     found: Dict[str, Any] = {"key": override.get_key_element(), "name": override.key_or_group}
     found["isSweep"] = override.is_sweep_override()
     if override.value_type is None:
         return {**found, "texts": None}
     if override.is_interval_sweep():
-        start, end = override._value.start, override._value.end
+        start, end, is_log = override._value.start, override._value.end, "log" in override._value.tags
         if not start < end:
             raise Refusal(f"interval: {start} must be smaller than {end}")
-        return {**found, "interval": {"min": start, "max": end, "isInteger": isinstance(start, int)}}
-    return {**found, "texts": texts_of(override), "isRange": override.is_range_sweep()}
+        return {**found, "interval": {"min": start, "max": end, "log": is_log}, "isFloat": isinstance(start, float)}
+    is_shuffled = getattr(override._value, "shuffle", False)
+    texts = texts_of(override)
+    if not override.is_range_sweep() or (is_shuffled and sampler is not None):
+        return {**found, "texts": texts}
+    return {**found, **range_of(override, texts, sampler)}
+
+
+def is_sweepers(override: Any) -> bool:
+    return re.match(r"hydra(/sweeper|\.sweeper\.|\.mode$)", override.key_or_group) is not None
+
+
+def sampler_of(sweeper: Dict[str, Any]) -> Optional[str]:
+    """The sampler of Optuna's sweeper. None: the sweeper is Hydra's own."""
+    target = sweeper["_target_"].rsplit(".", 1)[-1]
+    if target == "BasicSweeper":
+        return None
+    if target != "OptunaSweeper":
+        raise Refusal(f"hydra/sweeper: {target} can't run here; add hydra/sweeper=basic, and write the values as lr=0.1,0.01")
+    if sweeper.get("search_space") and not sweeper["params"]:
+        raise Refusal("hydra.sweeper.search_space is Hydra 1.1's; write hydra.sweeper.params, such as 'lr: interval(0.1, 1)'")
+    if sweeper.get("custom_search_space"):
+        raise Refusal("hydra.sweeper.custom_search_space: its program can't run here; write hydra.sweeper.params")
+    sampler = sweeper["sampler"]
+    name = sampler["_target_"].rsplit(".", 1)[-1]
+    if name not in METHODS:
+        raise Refusal(f"hydra.sweeper.sampler: {name} isn't supported; add hydra/sweeper/sampler=tpe, random, cmaes or grid")
+    from hydra_plugins.hydra_optuna_sweeper import config
+
+    known = [each for each in vars(config).values() if getattr(each, "_target_", None) == sampler["_target_"]]
+    for key, value in sampler.items():
+        default = getattr(known[0], key, None) if known else None
+        if value != default and key not in ("_target_", "seed"):
+            text = json.dumps(default)
+            raise Refusal(f"hydra.sweeper.sampler.{key}={value}: searches have no such setting; write hydra.sweeper.sampler.{key}={text}")
+    return str(name)
+
+
+def search_of(sweeper: Dict[str, Any], sampler: str, found: List[Dict[str, Any]]) -> Dict[str, Any]:
+    """The options of a search that are in the configuration of Optuna's sweeper."""
+    directions = sweeper["direction"] if isinstance(sweeper["direction"], list) else [sweeper["direction"]]
+    if len(directions) != 1:
+        raise Refusal("hydra.sweeper.direction: one value can be searched for; write minimize or maximize")
+    ignored = [key for key in ("storage", "study_name") if sweeper[key] is not None]
+    if ignored:
+        print(f"hydra.sweeper has {' and '.join(ignored)}, without meaning here: trials are in the task list", file=sys.stderr)
+    if METHODS[sampler] is None:
+        size = math.prod(len(each.get("texts") or [0]) for each in found)
+        if sweeper["n_trials"] < size:
+            raise Refusal(
+                f"hydra.sweeper.n_trials: a random part of {size} combinations; "
+                f"write hydra.sweeper.n_trials={size}, or hydra/sweeper/sampler=random"
+            )
+        return {"goal": directions[0]}
+    seed = sweeper["sampler"].get("seed")
+    found_seed = {} if seed is None else {"seed": seed}
+    return {"method": METHODS[sampler], "trials": sweeper["n_trials"], "goal": directions[0], **found_seed}
 
 
 def mentions_hydra(words: List[str]) -> bool:
@@ -104,7 +178,8 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
             fixed.append(override.get_key_element())
         elif not is_glob(override) and not override.is_interval_sweep():
             fixed.append(f"{override.get_key_element()}={texts_of(override)[0]}")
-    template = f"hydra.help.template='{MARK}${{hydra.sweep.dir}}\n$APP_CONFIG_GROUPS'"
+    sweeper = "${oc.select:hydra.mode,null} ${oc.select:hydra.sweeper,null}"
+    template = f"hydra.help.template='{MARK}${{hydra.sweep.dir}}\n{sweeper}\n$APP_CONFIG_GROUPS'"
     words = [*program, "--help", *fixed, template]
     why = ""
     try:
@@ -118,24 +193,33 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
         )
         if MARK in answer.stdout:
             return answer.stdout.split(MARK, 1)[1]
-        why = (answer.stderr.strip().splitlines() or [""])[-1]
+        lines = answer.stderr.strip().splitlines() or [""]
+        why = next((line for line in reversed(lines) if "Error " in line or "Error:" in line), lines[-1])
+        if "in substitute" in answer.stderr:
+            why += " (an interpolation in hydra.sweeper; write the values themselves)"
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     text = f"{' '.join(program)} --help doesn't tell which options there are{': ' if why else ''}{why}"
-    if any(is_glob(override) for override in overrides):
-        raise Refusal(f"glob: {text}")
-    print(text, file=sys.stderr)
+    if any(is_glob(override) or is_sweepers(override) for override in overrides) or "an interpolation" in why:
+        raise Refusal(text)
+    print(f"{text}; the runs go to multirun/", file=sys.stderr)
     return None
 
 
 def read(program: List[str], words: List[str]) -> Dict[str, Any]:
     overrides = parse(words)
-    directory = None
+    directory = sampler = None
+    sweeper: Dict[str, Any] = {}
+    mode = "null"
     # Another program isn't started: it would train.
-    if mentions_hydra(program) or any(is_glob(override) for override in overrides):
+    if mentions_hydra(program) or any(is_glob(override) or is_sweepers(override) for override in overrides):
         answer = ask(program, overrides)
         if answer is not None:
-            directory, _, groups = answer.partition("\n")
+            directory, configured, groups = answer.split("\n", 2)
+            mode, _, text = configured.partition(" ")
+            sweeper = ast.literal_eval(re.sub(r"<\w+\.(\w+): \d+>", r"'\1'", text))
+            sampler = sampler_of(sweeper)
+            overrides = parse([f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()] + words)
             lines = re.findall(r"^([\w./-]+): (.*)$", groups, re.MULTILINE)
             loader = Groups({group: names.split(", ") for group, names in lines})
             for override in overrides:
@@ -143,10 +227,11 @@ def read(program: List[str], words: List[str]) -> Dict[str, Any]:
     found = []
     for override in overrides:
         try:
-            found.append(describe(override))
+            found.append(describe(override, sampler))
         except Refusal as refusal:
             raise Refusal(f"'{override.input_line}': {refusal}") from None
-    return {"directory": directory, "overrides": found}
+    search = None if sampler is None else search_of(sweeper, sampler, found)
+    return {"directory": directory, "overrides": found, "search": search, "isMultirun": mode.endswith("MULTIRUN")}
 
 
 def main() -> None:

@@ -102,7 +102,7 @@ const RETRY = {
 const ARRAY = {
   array: {
     value: 'IDS[%N]',
-    help: 'submit parts with these numbers (0-99, 0-99:2, 1,3,7) as one job, at most N at a time; each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID',
+    help: 'submit parts with these numbers (0-99, 0-99:2, 1,3,7) as one job, at most N at a time; each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID. Parts on any host are jobs of their own: %N and --like-slurm need one host',
   },
   'like-slurm': {
     help: 'with --array: set the variables of job arrays in Slurm, too (SLURM_ARRAY_TASK_ID, …)',

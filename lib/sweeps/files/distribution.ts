@@ -10,7 +10,7 @@ export type Distribution =
       readonly values: readonly Value[];
       readonly weights: readonly number[] | null;
     }
-  /** Whole numbers, `step` apart, all equally likely. `step` may be negative. */
+  /** Numbers, `step` apart, all equally likely. `step` may be negative. */
   | { readonly kind: 'range'; readonly first: number; readonly step: number; readonly count: number }
   /** Between both ends, which are included. `log`: the logarithm of the value is uniform; min is positive then. */
   | {
@@ -74,7 +74,7 @@ export function valueAt(distribution: Distribution, share: number): Value {
     }
     case 'range': {
       const { first, step, count } = distribution;
-      return first + Math.min(Math.floor(share * count), count - 1) * step;
+      return decimal(first + Math.min(Math.floor(share * count), count - 1) * step);
     }
     case 'uniform': {
       const { log, rounding } = distribution;
@@ -94,6 +94,11 @@ export function valueAt(distribution: Distribution, share: number): Value {
   }
 }
 
+/** A multiple of a decimal fraction as people write it: 0.3, not 0.30000000000000004. */
+export function decimal(number: number): number {
+  return Number.isInteger(number) ? number + 0 : Number(number.toPrecision(12)); // -0 is 0
+}
+
 function clamp(value: number, min: number, max: number): number {
   return Math.min(Math.max(value, min), max);
 }
@@ -101,7 +106,7 @@ function clamp(value: number, min: number, max: number): number {
 function round(value: number, rounding: Rounding): number {
   if (rounding === null) return value;
   if (rounding === 'integer') return Math.round(value);
-  return Number((Math.round(value / rounding) * rounding).toPrecision(12));
+  return decimal(Math.round(value / rounding) * rounding);
 }
 
 /** The quantile of the standard normal distribution (Acklam; relative error below 1.2e-9). */

@@ -7,6 +7,7 @@ import { sanitize, showValue, timestamp, warn } from '../../platform/index.ts';
 import { Literal, pythonOf, type TaskCommand, taskId, type Value, type Values } from '../task/index.ts';
 import { mistake, splitShellWords } from './command.ts';
 import type { Phase } from './phase.ts';
+import type { SearchOptions } from './search.ts';
 import { GRID, gridPhaseOf, type SearchParameter, type SpaceSweep } from './search-space.ts';
 
 type Refuse = (why: string) => Error;
@@ -26,9 +27,11 @@ interface Override {
   readonly isSweep: boolean;
   /** Each as Hydra's sweeper writes it. null: there is no `=`. Absent: an interval. */
   readonly texts?: readonly string[] | null;
-  /** Whether the texts are those of a range(). */
-  readonly isRange?: boolean;
-  readonly interval?: { readonly min: number; readonly max: number; readonly isInteger: boolean };
+  /** The values of a range() as a search has them. A grid has the texts, in the order that the line says. */
+  readonly range?: { readonly first: number; readonly step: number; readonly count: number };
+  readonly interval?: { readonly min: number; readonly max: number; readonly log: boolean };
+  /** Whether the numbers of a range or an interval are written with a point. */
+  readonly isFloat?: boolean;
 }
 
 /** Where Hydra puts the runs of a sweep, and their numbers. */
@@ -41,6 +44,8 @@ export interface HydraPlaces {
 export interface HydraSweep {
   /** The names of what varies or is fixed. */
   readonly parameters: readonly string[];
+  /** What the configuration of Optuna's sweeper says. null: the sweeper is Hydra's own. */
+  readonly search: SearchOptions | null;
   /** For a search. Each trial has a directory of its own: Hydra would name two of the same second alike. */
   space(phase: string, outputDirectory: string): SpaceSweep;
   /** The jobs of a multirun. @param known where earlier starts of the sweep have put its tasks; null: nowhere */
@@ -64,21 +69,13 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   const answer = askHydra(words, [...inLine, ...more], project, refuse);
   if (answer.overrides.some(({ name }) => name === 'hydra/launcher'))
     warn('hydra/launcher has no meaning here: gpu-owner starts the runs');
-  const sweeper = answer.overrides.find(
-    ({ name }) => name === 'hydra/sweeper' || name.startsWith('hydra.sweeper.'),
-  );
-  if (sweeper !== undefined) {
-    throw refuse(
-      `${showValue(sweeper.key)}: Hydra's sweepers can't run here; leave it out, and write the values as lr=0.1,0.01`,
-    );
-  }
   const overrides = answer.overrides.filter(
     ({ name, key }) => name !== 'hydra/launcher' && (answer.directory === null || key !== 'hydra.sweep.dir'),
   );
   const parameters: SearchParameter[] = [];
   const textsOf = new Map<string, ReadonlyMap<Value, string>>();
   const ranges = new Map<string, SearchParameter['distribution']>();
-  for (const { key, name, isSweep, texts, interval, isRange } of overrides) {
+  for (const { key, name, isSweep, texts, interval, range, isFloat } of overrides) {
     if (isHydras(name) && !isSweep) continue;
     const textOf = new Map((texts ?? ['']).map((text) => [typedValue(text), text]));
     const distribution: SearchParameter['distribution'] =
@@ -86,27 +83,24 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
         ? { kind: 'choice', values: [...textOf.keys()], weights: null }
         : {
             kind: 'uniform',
-            min: interval.min,
-            max: interval.max,
-            log: false,
-            rounding: interval.isInteger ? 'integer' : null,
+            ...interval,
+            rounding: isFloat ? null : 'integer',
           };
     parameters.push({ path: [key], name: parameterOf(key), distribution });
-    const range = isRange === true ? rangeOf([...textOf.keys()]) : null;
-    if (range !== null) ranges.set(parameterOf(key), range);
+    if (range !== undefined) ranges.set(parameterOf(key), { kind: 'range', ...range });
     textsOf.set(key, interval === undefined ? textOf : new Map());
   }
   const fill = (values: Values): string[] =>
-    overrides.map(({ key, isSweep, texts }) => {
+    overrides.map(({ key, isSweep, texts, isFloat }) => {
       if (texts === null) return key;
       if (!isSweep) return `${key}=${texts?.[0]}`;
       const chosen = values[parameterOf(key)] as Value;
-      return `${key}=${textsOf.get(key)?.get(chosen) ?? textOfValue(chosen)}`;
+      return `${key}=${textsOf.get(key)?.get(chosen) ?? textOfValue(chosen, isFloat === true)}`;
     });
   const isNamed = overrides.some(({ key }) => key === 'hydra.sweep.dir');
   const directory = answer.directory ?? (isNamed ? null : defaultDirectory());
   const commandOf = (values: Values, place: readonly string[]): TaskCommand => ({
-    words: [...words, ...fill(values), ...place],
+    words: [...words, ...fill(values), ...(answer.isMultirun ? ['hydra.mode=RUN'] : []), ...place],
   });
   const spaceOf = (name: string, outputDirectory: string, command: SpaceSweep['command']) => ({
     ...GRID,
@@ -118,6 +112,7 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   });
   return {
     parameters: parameters.map(({ name }) => name),
+    search: answer.search,
     space: (phase, outputDirectory) => ({
       ...spaceOf(phase, outputDirectory, (values) =>
         commandOf(values, [
@@ -146,14 +141,6 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
       };
     },
   };
-}
-
-/** The values of a range() of whole numbers, for a search. A grid has them in the order that the line says. */
-function rangeOf(values: readonly Value[]): SearchParameter['distribution'] | null {
-  const numbers = values.filter((value) => Number.isSafeInteger(value)) as number[];
-  if (numbers.length < values.length) return null;
-  const [first = 0, second = first + 1] = numbers.sort((a, b) => a - b);
-  return { kind: 'range', first, step: second - first, count: numbers.length };
 }
 
 const DIRECTORY = 'hydra.sweep.dir=';
@@ -220,14 +207,18 @@ function typedValue(text: string): Value {
 }
 
 /** A number that was chosen, for Hydra. */
-function textOfValue(value: Value): string {
-  return value instanceof Literal ? value.text : String(value);
+function textOfValue(value: Value, isFloat: boolean): string {
+  const text = value instanceof Literal ? value.text : String(value);
+  return isFloat && /^-?\d+$/.test(text) ? `${text}.0` : text;
 }
 
 interface Answer {
   /** Where a multirun that begins now puts its runs. null: the program wasn't asked, or doesn't say it. */
   readonly directory: string | null;
   readonly overrides: readonly Override[];
+  readonly search: SearchOptions | null;
+  /** Whether the program's configuration makes each start a multirun. */
+  readonly isMultirun: boolean;
 }
 
 /** Lets the user's Hydra expand the overrides; the helper also asks the program, for at most two minutes. */
@@ -257,7 +248,7 @@ function askHydra(
     );
   }
   if ('error' in answer) throw refuse(sanitize(answer.error, 500));
-  if (stderr !== '') warn(`${sanitize(stderr.trim(), 400)}; the runs go to multirun/`);
+  if (stderr !== '') warn(`${sanitize(stderr.trim(), 400)}`);
   return answer;
 }
 

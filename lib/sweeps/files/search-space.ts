@@ -4,7 +4,7 @@ import type { GPUOwnerError } from '../../errors.ts';
 import { showValue } from '../../platform/index.ts';
 import { formatValue, type TaskCommand, type TaskSpec, type Value, type Values } from '../task/index.ts';
 import { type CommandTemplate, checkPlaceholders, mistake, type SourceLocation } from './command.ts';
-import type { Distribution } from './distribution.ts';
+import { type Distribution, decimal } from './distribution.ts';
 import { MAX_PARAMETERS, outputDirectory, PHASE, type Phase } from './phase.ts';
 
 export type { Distribution, Rounding } from './distribution.ts';
@@ -190,9 +190,4 @@ function gridValues(distribution: Distribution, refuse: (why: string) => GPUOwne
   const size = rounding === 'integer' ? max - min + 1 : Math.ceil((max - min) / step - 1e-9);
   if (size > MAX_GRID_VALUES) throw refuse(`it has ${size.toLocaleString('en')} values; a grid has fewer`);
   return Array.from({ length: size }, (_, i) => decimal(min + i * step));
-}
-
-/** A multiple of a decimal fraction as people write it: 0.3, not 0.30000000000000004. */
-export function decimal(number: number): number {
-  return Number(number.toPrecision(12));
 }

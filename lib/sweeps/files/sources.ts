@@ -2,6 +2,7 @@ import { errorMessage } from '../../errors.ts';
 import { closest, listWords, showValue, warn } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
+import { type Distribution, decimal } from './distribution.ts';
 import {
   type Axis,
   checkParameterName,
@@ -11,7 +12,7 @@ import {
   type PhaseSource,
   type Range,
 } from './phase.ts';
-import { type Distribution, decimal, type SpaceSweep } from './search-space.ts';
+import type { SpaceSweep } from './search-space.ts';
 import { isWandb, parseWandb } from './wandb.ts';
 import {
   type MapEntry,

@@ -95,11 +95,19 @@ export interface Sweep {
  * Reads a sweep, and tries its tasks (of a phase with more than 100,000, the first).
  * @throws ERR_INVALID_ARGUMENT for options, ERR_CONFIGURATION for what is in files
  */
-export async function openSweep(source: SweepSource): Promise<Sweep> {
-  const { project, grid = [], commands, command, shell = false, hydra } = source;
+export async function openSweep(given: SweepSource): Promise<Sweep> {
+  const { project, grid = [], commands, command, shell = false, hydra } = given;
   const inline = grid.length > 0 || commands !== undefined || hydra !== undefined;
-  checkInline(source, inline);
+  checkInline(given, inline);
   const ofHydra = hydra === undefined ? null : readHydra(hydra, project);
+  const hasMetric = given.search?.metric !== undefined;
+  if (ofHydra?.search?.method !== undefined && !hasMetric) {
+    throw mistake(
+      { option: '--hydra' },
+      "Optuna's sweeper compares what the function returns; let the program report it as a result, and add --metric NAME",
+    );
+  }
+  const source = hasMetric ? { ...given, search: { ...ofHydra?.search, ...given.search } } : given;
   if (ofHydra !== null && searchOption(source.search) === undefined) return hydraSweep(source, ofHydra, null);
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);

@@ -3,6 +3,7 @@
 import {
   choiceOf,
   type Distribution,
+  decimal,
   isFixed,
   type SearchParameter,
   type SeededSearch,
@@ -105,10 +106,10 @@ function decode(distribution: Distribution, code: number): Value {
   if (distribution.kind === 'normal') return valueAt(distribution, code / PARTS);
   if (distribution.kind === 'range') {
     const { least, unit, low } = scaleOf(distribution);
-    return least + (code - low) * unit;
+    return decimal(least + (code - low) * unit);
   }
   const { rounding } = distribution;
-  return typeof rounding === 'number' ? Number((code * rounding).toPrecision(12)) : code;
+  return typeof rounding === 'number' ? decimal(code * rounding) : code;
 }
 
 /** null: no value of the distribution. */
@@ -129,7 +130,7 @@ function codeOf(distribution: Exclude<Distribution, { kind: 'choice' }>, number:
   if (distribution.kind === 'normal') return partOf(distribution, number);
   if (distribution.kind === 'uniform') return unround(distribution.rounding, number);
   const { least, unit, low } = scaleOf(distribution);
-  return low + (number - least) / unit;
+  return low + Math.round((number - least) / unit);
 }
 
 /** A sampler counts the values of a range by steps, from `low`: multiples of the step are coded as those of a file are. */

@@ -116,16 +116,19 @@ describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '
   test.each([
     ['x=range(16,257)', { kind: 'range', first: 16, step: 1, count: 241 }],
     ['x=shuffle(range(0,101,5))', { kind: 'range', first: 0, step: 5, count: 21 }],
-    ['x=range(0,1,0.5)', { kind: 'choice' }],
+    ['x=range(0,1.2,0.4)', { kind: 'range', first: 0, step: 0.4, count: 3 }],
+    ['x=int(tag(log,interval(1,99)))', { kind: 'uniform', min: 1, max: 99, log: true, rounding: 'integer' }],
     ['x=1,2,3', { kind: 'choice' }],
-  ])('a search knows the order of its whole numbers: %s', async (override, distribution) => {
+  ])('a search knows the order of its numbers: %s', async (override, distribution) => {
     const { search } = await open({
       hydra: { command: 'train', overrides: [override] },
       search: { method: 'tpe', metric: 'loss' },
     });
     expect(search?.parameters[0]?.distribution).toMatchObject(distribution);
     const [task] = [search?.taskOf(new Map([['x', 35]]))];
-    expect(task?.command).toMatchObject({ words: expect.arrayContaining(['x=35']) });
+    expect(task?.command).toMatchObject({
+      words: expect.arrayContaining([expect.stringMatching(/^x=35(\.0)?$/)]),
+    });
   });
 
   test('its own hydra.sweep.dir stays', async () => {
@@ -136,7 +139,7 @@ describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '
   test('asks a program of Hydra where runs go, and what groups have', async () => {
     const directory = project({
       'train.py': '# import hydra',
-      run: '#!/bin/sh\nfor word; do template=$word; done\necho "asked without $CUDA_VISIBLE_DEVICES" >&2\necho "gpu-owner asks:logs/now"; echo "model: a, b, big"\n',
+      run: '#!/bin/sh\nfor word; do template=$word; done\necho "asked without $CUDA_VISIBLE_DEVICES" >&2\necho "gpu-owner asks:logs/now"; echo "null {\'_target_\': \'BasicSweeper\'}"; echo "model: a, b, big"\n',
     });
     chmodSync(join(directory, 'run'), 0o755);
     const source = { project: directory };
@@ -171,9 +174,123 @@ describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '
     [['x=interval(2,1)'], '2.0 must be smaller than 1.0'],
     [['x=interval(0,1)'], 'values that can be counted'],
     [['+x=1,2', 'x=3'], "parameter 'x' is given twice"],
-    [['hydra/sweeper=optuna'], "Hydra's sweepers can't run here"],
+    [['hydra/sweeper=optuna'], "train --help doesn't tell"],
   ])('is refused with a remedy: %j', async (overrides, why) => {
     expect(await refusal(hydra(overrides))).toContain(why);
+  });
+
+  // Numbers as values, and what Optuna's sweeper would make of the overrides.
+  const PARAMS = [
+    ...[
+      'a: range(1, 10, 3)',
+      'b: range(-1, 2.2, 0.5)',
+      'c: sort(range(5, 1, -1))',
+      'd: shuffle(range(1, 5))',
+    ],
+    ...['e: interval(1, 5)', 'f: "int(interval(1, 5))"', 'g: "tag(log, interval(1e-5, 0.1))"'],
+    ...['h: int(tag(log, interval(1, 100)))', 'i: choice(1, 2.5, x, true)', 'j: x,y', 'k: 7'],
+  ];
+  const THEIRS = `import json, sys
+from hydra_plugins.hydra_optuna_sweeper._impl import create_params_from_overrides
+spaces, _ = create_params_from_overrides(sys.argv[1:])
+print(json.dumps({name: [type(each).__name__, each._asdict()] for name, each in spaces.items()}))`;
+  const optuna = (sampler: string, more = '') =>
+    project({
+      'train.py': TRAIN,
+      'conf/model/a.yaml': 'kind: a\n',
+      'conf/config.yaml': `defaults: [_self_, {model: a}, {override hydra/sweeper: optuna}, {override hydra/sweeper/sampler: ${sampler}}]
+${PARAMS.map((line) => `${line[0]}: 0\n`).join('')}
+hydra: {mode: MULTIRUN, sweeper: {n_trials: 30${more}}}
+`,
+    });
+
+  test("the configuration of Optuna's sweeper is a search in the same space", async () => {
+    const words = PARAMS.map((line) => line.replace(': ', '=').replaceAll('"', ''));
+    const { stdout, stderr } = spawnSync('python', ['-W', 'ignore', '-c', THEIRS, ...words], {
+      encoding: 'utf8',
+    });
+    const theirs = new Map(Object.entries(JSON.parse(stdout || stderr)));
+    const directory = optuna(
+      'tpe',
+      `, direction: maximize, sampler: {seed: 5}, params: {${PARAMS.map((line) => line.replace(/: (?!")(.*)/, ': "$1"'))}}`,
+    );
+    const { search } = await open({
+      project: directory,
+      hydra: { command: 'python train.py', overrides: [] },
+      search: { metric: 'loss' },
+    });
+    expect(search).toMatchObject({
+      method: 'tpe',
+      trials: 30,
+      seed: 5,
+      metric: { name: 'loss', goal: 'maximize' },
+    });
+    const shuffled = (theirs.get('d') as [string, { choices: number[] }])[1].choices; // another order each time
+    expect(shuffled.toSorted()).toEqual([1, 2, 3, 4]);
+    const ours = search?.parameters.map(({ name, distribution: each }) => {
+      if (each.kind === 'choice')
+        return [name, ['CategoricalDistribution', { choices: name === 'd' ? shuffled : each.values }]];
+      if (each.kind === 'range') {
+        const isWhole = Number.isInteger(each.step);
+        const ends = { low: each.first, high: each.first + (each.count - 1) * each.step };
+        return isWhole
+          ? [name, ['IntUniformDistribution', { ...ends, step: each.step }]]
+          : [name, ['DiscreteUniformDistribution', { ...ends, q: each.step }]];
+      }
+      if (each.kind === 'normal') return [name, each];
+      const kind = `${each.rounding === 'integer' ? 'Int' : ''}${each.log ? 'Log' : ''}UniformDistribution`;
+      return [
+        name,
+        [kind, { low: each.min, high: each.max, ...(each.rounding === 'integer' ? { step: 1 } : {}) }],
+      ];
+    });
+    expect(ours?.filter(([name]) => name !== 'k')).toEqual([...theirs]);
+    const task = search?.taskOf(new Map([...'abcdefghij'].map((name) => [name, name === 'b' ? 2 : 1])));
+    expect(task?.command).toMatchObject({
+      words: expect.arrayContaining(['a=1', 'b=2.0', 'e=1.0', 'f=1', 'k=7', 'hydra.mode=RUN']),
+    });
+  });
+
+  test.each([
+    ['tpe', '', {}, 'compares what the function returns'],
+    ['nsgaii', '', { metric: 'loss' }, "NSGAIISampler isn't supported; add hydra/sweeper/sampler=tpe"],
+    [
+      'tpe',
+      ', sampler: {multivariate: true}',
+      { metric: 'loss' },
+      'write hydra.sweeper.sampler.multivariate=false',
+    ],
+    ['tpe', ', direction: [minimize, maximize]', { metric: 'loss' }, 'write minimize or maximize'],
+    ['tpe', ', search_space: {a: {type: int}}', { metric: 'loss' }, 'write hydra.sweeper.params'],
+    ['tpe', ', params: {a: "${b}"}', { metric: 'loss' }, 'write the values themselves'],
+    ['grid', ', params: {a: "range(1,7)", b: "range(7)"}', {}, 'write hydra.sweeper.n_trials=42'],
+  ])("what Optuna's sweeper does otherwise is refused: %s%s", async (sampler, more, search, why) => {
+    const asked = open({
+      project: optuna(sampler, more),
+      hydra: { command: 'python train.py', overrides: [] },
+      search,
+    });
+    expect(await refusal(asked)).toContain(why);
+  });
+
+  test("a search that is configured for Optuna's sweeper runs to its end", async () => {
+    const experiment = new Experiment(2, { PATH: path });
+    onTestFinished(() => experiment.close());
+    spawnSync('cp', [
+      '-r',
+      `${optuna('random', ', params: {a: "range(0,3)", b: "choice(0.5,2)"}')}/.`,
+      experiment.project,
+    ]);
+    writeFileSync(
+      join(experiment.project, 'train.py'),
+      TRAIN.replace('HydraConfig.get().job.num', 'f"loss={cfg.a * cfg.b}"'),
+    );
+    const search = ['--trials', '5', '--metric', 'loss', '--metric-pattern', 'loss=(.*?) '];
+    const { code, stdout, stderr } = await experiment.run([
+      ...['run', '--gpus', '2', ...search, '--hydra', 'python train.py'],
+    ]);
+    expect(code, stderr).toBe(0);
+    expect(stdout).toContain('5 completed');
   });
 
   test('names the Python that has no Hydra, and how to install it', async () => {
