@@ -5,7 +5,6 @@ The witness is a file per GPU, which each call locks, and a log to which each ca
 
 import ast
 import collections
-import contextlib
 import importlib.util
 import itertools
 import os
@@ -73,11 +72,12 @@ class Executors(OnMachine):
         lines = [line.split() for line in pathlib.Path(self.calls).read_text().splitlines()]
         return collections.Counter(name for kind, name, _ in lines if kind == event)
 
-    def running(self):
+    def running(self, names=""):
         """The workers of calls that have begun and not ended."""
         lines = [line.split() for line in pathlib.Path(self.calls).read_text().splitlines()] if os.path.exists(self.calls) else []
         ended = {(name, pid) for kind, name, pid in lines if kind == "end"}
-        return [int(pid) for kind, name, pid in lines if kind == "begin" and (name, pid) not in ended]
+        begun = [(name, pid) for kind, name, pid in lines if kind == "begin" and name.startswith(names)]
+        return [int(pid) for name, pid in begun if (name, pid) not in ended]
 
     def soon(self, event, count):
         until(lambda: sum(self.logged(event).values()) >= count, f"{count} calls {event}")
@@ -233,11 +233,9 @@ class Executors(OnMachine):
             begun = sum(self.logged("begin").values())
             for number in range(1, 4):
                 self.soon("begin", begun + 2 * number)
-                for pid in self.running():
-                    # Those of earlier storms are dead, and another process may have their number.
-                    with contextlib.suppress(OSError):
-                        if chance.random() < 0.5 and self.calls.encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes():
-                            kill(pid)
+                for pid in self.running(f"{storm}-"):
+                    if chance.random() < 0.5:
+                        kill(pid)
             if storm % 2 == 0:
                 script.process.kill()
             code, out, _ = script.end()
