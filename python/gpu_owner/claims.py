@@ -14,7 +14,7 @@ import weakref
 from . import environment
 from .command import command_words
 from .criteria import criteria_among, explains_options, wait_option, whole_count
-from .cuda import cuda_devices, import_torch
+from .cuda import cuda_devices, import_torch, refuse_after_fork
 from .environment import (
     all_wide,
     can_be_wide,
@@ -254,6 +254,7 @@ def claim(
         if earlier is not None:
             return earlier
         refuse_in_children()
+        refuse_after_fork()
         origin = Origin(name, _notebook_cell() if name is None and _made is None else None)
         kept = _replace_earlier(made, origin, request)
         if kept is not None:

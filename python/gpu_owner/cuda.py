@@ -107,3 +107,13 @@ def initialized_error() -> CUDAInitializedError:
         "then use what uses CUDA: importing is no problem, but torch.cuda.is_available() is use. In a notebook, restart the kernel "
         "and claim in the first cell. Or start the program with `gpu-owner run`."
     )
+
+
+def refuse_after_fork() -> None:
+    """A child that was forked after PyTorch initialised CUDA can't use it."""
+    is_in_bad_fork = getattr(getattr(sys.modules.get("torch"), "cuda", None), "_is_in_bad_fork", None)
+    if is_in_bad_fork is not None and is_in_bad_fork():
+        raise CUDAInitializedError(
+            "CUDA was initialised before this process was forked, and can't be used in it. Fork before CUDA is used, or start processes "
+            "with multiprocessing.get_context('spawn') or gpu_owner.Executor."
+        )

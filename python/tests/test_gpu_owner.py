@@ -788,14 +788,15 @@ class WithCUDA(OnMachine):
             torch = sys.modules["torch"] = types.ModuleType("torch")
             torch.cuda = types.SimpleNamespace(is_initialized=lambda: False)
             gpu_owner.claim().release()
-            torch.cuda = types.SimpleNamespace(is_initialized=lambda: True)
-            try:
-                gpu_owner.claim()
-            except RuntimeError as error:
-                print(error.code)
+            for is_initialized in (True, False):
+                torch.cuda = types.SimpleNamespace(is_initialized=lambda: is_initialized, _is_in_bad_fork=lambda: not is_initialized)
+                try:
+                    gpu_owner.claim()
+                except RuntimeError as error:
+                    print(error.code, "get_context('spawn')" in str(error))
             """
         )
-        self.assertEqual(lines, ["ERR_CUDA_INITIALIZED"])
+        self.assertEqual(lines, ["ERR_CUDA_INITIALIZED False", "ERR_CUDA_INITIALIZED True"])
 
     def test_a_process_may_have_the_same_gpus_again(self):
         script = self.cuda_script(
