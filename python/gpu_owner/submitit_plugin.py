@@ -21,15 +21,18 @@ import time
 import uuid
 from pathlib import Path
 
+from submitit import helpers
 from submitit.core import core, job_environment, logger, utils
 
 from .command import command_words, read_json
 from .jobs import submit, submitted
+from .worker_thread import describe_end
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Set, Union
+    from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
 
+_export_of_submitit = helpers.TorchDistributedEnvironment.export
 _REQUEUE = 144  # the exit code of a function that continues later, as of submitit's local executor
 _WAIT_S = 60  # for a file of the program that submitted, as in submitit
 _GENERIC = {"name", "timeout_min", "mem_gb", "nodes", "cpus_per_task", "gpus_per_node", "tasks_per_node", "stderr_to_stdout"}
@@ -91,6 +94,16 @@ class GPUOwnerJob(core.Job):  # type: ignore[misc]
     def wait(self) -> None:
         while not self.done():
             time.sleep(0.1)
+
+    def _get_outcome_and_result(self) -> Tuple[str, Any]:
+        try:
+            outcome: Tuple[str, Any] = super()._get_outcome_and_result()
+            return outcome
+        except utils.UncompletedJobError as error:
+            info = self.get_info()
+            code = info.get("exitCode")
+            reason = info.get("reason") or code is not None and f"it {describe_end(code)}"
+            raise utils.UncompletedJobError(f"{error}\n{reason}" if reason else str(error)) from None
 
     def cancel(self, check: bool = True) -> None:
         (subprocess.check_call if check else subprocess.call)([*command_words(None), "cancel", _address(self.job_id)])
@@ -202,6 +215,9 @@ class GPUOwnerExecutor(core.Executor):  # type: ignore[misc]
             words = ["sh", "-c", " && ".join([*given["setup"], f"exec {shlex.join(words)}"])]
         options = {**_DEFAULTS, "note": re.sub(r"[^\x21-\x7e]+", " ", function)[:100]}
         options.update({name: value for name, value in given.items() if name in _DEFAULTS})
+        for name in ("after", "after_ok"):
+            earlier = options[name] if isinstance(options[name], (list, tuple)) else [options[name]]
+            options[name] = [_address(str(getattr(job, "job_id", job))) for job in earlier if job is not None]
         # submitit counts how often a function ends with this code, and continues later.
         options.update(words=words, gpus=given.get("gpus_per_node", 1), retry=f"9999:{_REQUEUE}")
         if given.get("name"):
@@ -214,6 +230,15 @@ class GPUOwnerExecutor(core.Executor):  # type: ignore[misc]
             most = given.get("array_parallelism")
             options["array"] = f"0-{count - 1}" + (f"%{most}" if most else "")
         return submitted(options, given.get("on"))[1]
+
+
+def _export(self: Any, set_cuda_visible_devices: bool = True, overwrite: bool = False) -> Any:
+    """TorchDistributedEnvironment.export, with a GPU of the job for each rank, where submitit's takes GPU 0 of the machine and so on."""
+    _export_of_submitit(self, False, overwrite)
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if set_cuda_visible_devices:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[self.local_rank % len(gpus)]
+    return self
 
 
 def _run(folder: str, uid: str, tasks: str, merge: str) -> int:
@@ -246,6 +271,7 @@ def _run(folder: str, uid: str, tasks: str, merge: str) -> int:
         os.close(descriptor)
     from submitit.core.submission import process_job
 
+    helpers.TorchDistributedEnvironment.export = _export
     process_job(folder)
     return 0
 

@@ -161,7 +161,7 @@ class Worker(threading.Thread):
             raise WorkerDiedError(f"a worker can't start: {type(failed).__name__}: {failed}") from RemoteTraceback(text)
         if message.startswith((ERROR, PREFIX)):
             raise error_of(code, message, pool._words, "gpus")
-        raise WorkerDiedError(f"a worker can't start: it {_describe_end(code)}\n{message}".rstrip())
+        raise WorkerDiedError(f"a worker can't start: it {describe_end(code)}\n{message}".rstrip())
 
     def _run_call(self, call: Call) -> None:
         killed = _out_of_memory_kills()
@@ -200,9 +200,9 @@ class Worker(threading.Thread):
                 call.retries -= 1
                 self.pool._put_back(call)
                 return
-        why = "was ended, as the Executor was" if self.is_terminated else _describe_end(self.code)
+        why = "was ended, as the Executor was" if self.is_terminated else describe_end(self.code)
         if self.code == 128 + signal.SIGKILL and _out_of_memory_kills() > killed:
-            why += ": the kernel was out of memory and ended a process meanwhile (dmesg says which)"
+            why += ", probably out of memory: the kernel killed a process for that meanwhile (dmesg says which)"
         call.future.set_exception(WorkerDiedError(f"{call.name}: its worker (pid {pid}) {why}"))
 
     def _receive(self) -> Optional[bytes]:
@@ -304,7 +304,7 @@ class _Output(threading.Thread):
             show(f"[{self.number}] {text}\n", getattr(sys, target))
 
 
-def _describe_end(code: int) -> str:
+def describe_end(code: int) -> str:
     if code == 124:
         return "was ended by time_limit or idle"
     if code <= 128:

@@ -54,7 +54,7 @@ class Steps(helpers.Checkpointable):
 
 def executor(**parameters):
     made = submitit.AutoExecutor(folder="logs/%j", cluster="gpuowner")
-    made.update_parameters(gpus_per_node=1, **parameters)
+    made.update_parameters(**{"gpus_per_node": 1, **parameters})
     return made
 """
 
@@ -103,19 +103,19 @@ class Submitit(OnMachine):
 
             def fail():
                 raise ValueError("too bad")
-            bad = executor().submit(fail)
+            bad = executor(gpuowner_after_ok=[one]).submit(fail)
             print("too bad" in str(bad.exception()), type(bad.exception()).__name__)
 
             long = executor().submit(double, 1) and executor().submit(time.sleep, 600)
             while long.state != "RUNNING":
                 long.get_info(mode="force")
             long.cancel()
-            print(long.state, type(long.exception()).__name__)
+            print(long.state, type(long.exception()).__name__, str(long.exception()).splitlines()[-1])
 
-            ranks = executor(tasks_per_node=2, stderr_to_stdout=True)
+            ranks = executor(tasks_per_node=2, gpus_per_node=2, stderr_to_stdout=True)
             def rank():
                 print("to stdout", file=sys.stderr)
-                return submitit.JobEnvironment().global_rank
+                return helpers.TorchDistributedEnvironment().export().local_rank, os.environ["CUDA_VISIBLE_DEVICES"][-1]
             job = ranks.submit(rank)
             print(job.results(), job.stdout().count("to stdout"))
             for wrong in ({"gpuowner_nonsense": 1}, {"gpus_per_node": 0}, {"nodes": 2}):
@@ -131,8 +131,8 @@ class Submitit(OnMachine):
                 "8 None True warned True",
                 "[0, 2, 4] +-+-+-+-",
                 "True FailedJobError",
-                "CANCELLED UncompletedJobError",
-                "[0, 1] 2",
+                "CANCELLED UncompletedJobError it was killed by signal 15 (SIGTERM)",
+                "[(0, '0'), (1, '1')] 2",
                 "NameError",
                 "ValueError",
                 "ValueError",
