@@ -31,12 +31,17 @@ function docs({ positionals: [word, more] }: Parsed<typeof GROUPS>): void {
   print(word === undefined ? table(known.map((page) => [page, title(page)])) : textFor(word, known));
 }
 
-/** The page that a word names, or the part of it; of another word, the parts that are about it. @throws ERR_INVALID_ARGUMENT */
+/** The page that a word names, or the part of it. @throws ERR_INVALID_ARGUMENT */
 function textFor(word: string, known: readonly string[]): string {
   // As messages and links name them, too: docs/jobs.md#states
   const [path = '', heading = ''] = word.toLowerCase().split('#');
   const page = path.replace(/^.*\/|\.md$/g, '');
-  if (!known.includes(page)) return textAbout(word, known);
+  if (!known.includes(page)) {
+    const meant = closest(page, known);
+    throw usage(
+      `there is no page ${showValue(page)}${meant === null ? '; `gpu-owner docs` lists them' : `; did you mean '${meant}'?`}`,
+    );
+  }
   if (heading === '') return readable(textOf(page));
   const parts = partsOf(page);
   const found = parts.find(({ anchor }) => anchor === heading);
@@ -48,38 +53,14 @@ function textFor(word: string, known: readonly string[]): string {
   );
 }
 
-/** More parts are no answer. */
-const MAX_LISTED = 20;
-
-/** The part whose heading, or else whose text, has a word; a list, if several have it. @throws ERR_INVALID_ARGUMENT */
-function textAbout(word: string, known: readonly string[]): string {
-  const fold = (text: string) => text.toLowerCase().replace(/[\s_]/g, '-');
-  const parts = known.flatMap(partsOf);
-  const titled = parts.filter(({ anchor }) => fold(anchor).includes(fold(word)));
-  const found = titled.length > 0 ? titled : parts.filter(({ own }) => fold(own).includes(fold(word)));
-  if (word !== '' && found[0] !== undefined)
-    return found.length === 1
-      ? found[0].text
-      : table(found.slice(0, MAX_LISTED).map(({ name, title }) => [name, title]));
-  const meant = closest(word, known);
-  throw usage(
-    `there is no page ${showValue(word)}${meant === null ? '; `gpu-owner docs` lists them' : `; did you mean '${meant}'?`}`,
-  );
-}
-
 function textOf(page: string): string {
   return readFileSync(join(DIRECTORY, `${page}.md`), 'utf8');
 }
 
 interface Part {
-  /** As it is asked for: 'jobs', 'jobs#output'. */
-  name: string;
   /** Names it on its page. */
   anchor: string;
-  title: string;
   text: string;
-  /** The same without the parts in it. */
-  own: string;
 }
 
 function partsOf(page: string): Part[] {
@@ -87,15 +68,12 @@ function partsOf(page: string): Part[] {
   const isCode = (at: number) => text.slice(0, at).split(/^```/m).length % 2 === 0;
   const headings = [...text.matchAll(/^(#+) (.*)$/gm)].filter(({ index }) => !isCode(index));
   return headings.map(({ index, 1: marks = '', 2: title = '' }, i) => {
-    const later = headings.slice(i + 1);
-    const next = later.find(({ 1: others = '' }) => others.length <= marks.length);
+    const next = headings.slice(i + 1).find(({ 1: others = '' }) => others.length <= marks.length);
     const anchor = title
       .toLowerCase()
       .replace(/[^\p{L}\p{N}\s_-]/gu, '')
       .replace(/\s/g, '-');
-    const name = i === 0 ? page : `${page}#${anchor}`;
-    const upTo = (end: number | undefined) => text.slice(index, end).trimEnd();
-    return { name, anchor, title, text: upTo(next?.index), own: upTo(later[0]?.index) };
+    return { anchor, text: text.slice(index, next?.index).trimEnd() };
   });
 }
 
@@ -114,9 +92,9 @@ function readable(text: string): string {
 }
 
 export const COMMAND: Command = {
-  usage: '[PAGE|WORD]',
+  usage: '[PAGE]',
   about:
-    'Prints a page of the documentation of this version, or a part of it (jobs#output); of another word, the part about it, or a list of such parts. Without a word it lists the pages.',
+    'Prints a page of the documentation of this version, or a part of it (jobs#output). Without a page it lists all.',
   groups: GROUPS,
   operands: { first: pages() },
   run: docs,

@@ -319,14 +319,6 @@ test('messages and help name pages, and parts of pages, as `gpu-owner docs` prin
   }
 });
 
-test('`gpu-owner docs` prints the part about a word, or lists several', () => {
-  expect(run(['docs', 'safe_gpu'])).toMatch(/^## From safe-gpu$/m);
-  expect(run(['docs', 'launch_distributed.sh'])).toMatch(/^## From the distributed experiments$/m);
-  const [first, ...more] = run(['docs', 'slurm']).trimEnd().split('\n');
-  expect(first).toMatch(/^jobs#from-slurm +From Slurm$/);
-  expect(more.map((line) => line.split(' ')[0])).toEqual(['many-machines#slurm', 'where-it-runs#slurm']);
-});
-
 test('`gpu-owner docs` names a missing page, also where every object has such a property', () => {
   for (const name of ['constructor', '__proto__', 'qwertz']) {
     const { status, stderr } = spawnSync(launcher, ['docs', name], { env: machine.env, encoding: 'utf8' });
