@@ -1,7 +1,7 @@
 // Jobs with an address that stays while they move between machines: any:5.
 import type { ChildProcess } from 'node:child_process';
 import { errorCode } from '../errors.ts';
-import type { Job } from '../jobs/index.ts';
+import { type Job, UNKNOWN } from '../jobs/index.ts';
 import { invalidArgument, isoTime, sleep, userName } from '../platform/index.ts';
 import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from './moving-job.ts';
 
@@ -210,31 +210,18 @@ export function listedMoving(job: MovingJob): Job {
         ? `it is ${place}`
         : `waits as ${place}, and may move`;
   return {
+    ...UNKNOWN,
     host: ANY,
     id,
     name,
     state: isOver ? stateWithoutStart(job) : 'moving',
-    exitCode: null,
     reason: [where, note].filter((each) => each !== null).join('; '),
     position: null,
     count,
     gpus: [],
     command,
-    note: null,
     user: userName(process.geteuid?.() ?? 0),
     pid: isOver ? null : new MovingJobs().mover,
     submitted: isoTime(submitted),
-    started: null,
-    ended: null,
-    until: null,
-    idle: null,
-    after: [],
-    array: null,
-    parts: null,
-    output: null,
-    preempted: 0,
-    retried: 0,
-    ran: 0,
-    progress: null,
   };
 }

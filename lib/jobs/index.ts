@@ -24,6 +24,7 @@ export {
   listJobs,
   resolveJob,
   stateOf,
+  UNKNOWN,
 } from './job-state.ts';
 export { JobStore, stateDirectory } from './job-store.ts';
 export {

@@ -208,14 +208,20 @@ function sanitizeOptional(text: string | null | undefined): string | null {
   return text == null ? null : sanitize(text, MAX_REASON_LENGTH);
 }
 
+/** What isn't known of a job that has no files here. */
+export const UNKNOWN = {
+  ...{ exitCode: null, submitted: null, started: null, ended: null, until: null, idle: null, note: null },
+  ...{ after: [], output: null, array: null, parts: null, progress: null, preempted: 0, retried: 0, ran: 0 },
+} satisfies Partial<Job>;
+
 function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
   const { info } = each;
   const waits = 'position' in each;
   return {
+    ...UNKNOWN,
     id: null,
     name: info.name ?? null,
     state: waits ? 'waiting' : 'running',
-    exitCode: null,
     reason: waits ? each.why : info.suspended ? SUSPENDED : null,
     position: waits ? each.position : null,
     count: waits ? each.count : each.gpus.length,
@@ -224,19 +230,9 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     note: info.note ?? null,
     user: info.user,
     pid: info.pid,
-    submitted: null,
     started: waits ? null : info.since,
-    ended: null,
     until: info.until ?? null,
     idle: waits ? null : each.idle,
-    after: [],
-    output: null,
-    preempted: 0,
-    retried: 0,
-    ran: 0,
-    array: null,
-    parts: null,
-    progress: null,
   };
 }
 
