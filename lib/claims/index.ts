@@ -63,7 +63,6 @@ export {
   holdingsWhenAsked,
   type IdleWait,
   MAX_NOTE_LENGTH,
-  MAX_REPEATS,
   putFirst,
   readBookings,
   readWaiters,

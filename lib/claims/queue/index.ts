@@ -6,7 +6,6 @@ export {
   bookingRules,
   describeBooking,
   MAX_NOTE_LENGTH,
-  MAX_REPEATS,
   readBookingFiles,
   readBookings,
   type StoredBooking,
