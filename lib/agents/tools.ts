@@ -3,7 +3,7 @@ import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 import { isInstance, label } from '../gpus/index.ts';
 import { formatPart } from '../jobs/index.ts';
-import { ordinal, schema, TIMEOUTS } from '../platform/index.ts';
+import { ordinal, schema } from '../platform/index.ts';
 import {
   GPU,
   id,
@@ -164,31 +164,15 @@ export function addTools(server: McpServer): void {
       }),
       output: ENDING,
     },
-    async ({ job, seconds: wanted }, { mcpReq: { signal, _meta, notify } }) => {
+    async ({ job, seconds: wanted }, { mcpReq: { signal } }) => {
       const seconds = Math.min(wanted, MAX_WAIT_SECONDS);
       const known = await jobNow(job);
       const address = known.address ?? String(job);
-      const begin = Date.now();
-      const tell = async () => {
-        if (_meta?.progressToken === undefined) return;
-        const params = {
-          progressToken: _meta.progressToken,
-          progress: Math.round((Date.now() - begin) / 1_000),
-          message: describeJob(known.host === undefined ? await jobNow(address) : known),
-        };
-        await notify({ method: 'notifications/progress', params });
-      };
-      // An error that a timer's function throws would end the server.
-      const repeat = setInterval(() => void tell().catch(() => {}), TIMEOUTS.progress);
-      try {
-        if (!hasEnded(known))
-          await runOwn(['wait', `--timeout=${Math.max(seconds, 0.001)}s`, '--', address], {
-            timeoutMs: (MAX_WAIT_SECONDS + seconds) * 1_000,
-            signal,
-          });
-      } finally {
-        clearInterval(repeat);
-      }
+      if (!hasEnded(known))
+        await runOwn(['wait', `--timeout=${Math.max(seconds, 0.001)}s`, '--', address], {
+          timeoutMs: (MAX_WAIT_SECONDS + seconds) * 1_000,
+          signal,
+        });
       return ending(address, 'Read its output with job_log.', 'It has not ended: call wait_job again.');
     },
   );

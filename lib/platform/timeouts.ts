@@ -25,8 +25,6 @@ const DEFAULTS = {
   gpuLock: 200,
   /** Until a viewer of `gpu-owner web` that doesn't read is dropped. Meanwhile it misses lines: each has everything. */
   stalledViewer: 15_000,
-  /** Interval at which a waiting agent gets the state of its job. */
-  progress: 5_000,
   /** For which the workers of a sweep and its manager on another machine keep tasks without a word of each other. */
   silence: 62_000,
   /** For which a command may take to end after that. */
