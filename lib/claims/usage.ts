@@ -1,5 +1,6 @@
 import { basename } from 'node:path';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
+import { ifPossible } from '../errors.ts';
 import { isInstance, snapshotSync } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now } from '../platform/index.ts';
@@ -63,18 +64,13 @@ export function energySince(claim: Claim): number | null {
   const isUnknown = whyUnread(claim) !== null || gpus.some(({ energyJoules }) => energyJoules === undefined);
   if (isUnknown || now() < askAgain) return null;
   let joules = 0;
-  try {
-    const seen = snapshotSync(gpus.map(({ index }) => index));
-    for (const { uuid, energyJoules: before = 0 } of gpus) {
-      const after = seen.find((gpu) => gpu.uuid === uuid)?.energyJoules;
-      if (after === undefined) throw new Error('the driver is silent');
-      // The counter restarts with the driver.
-      if (after < before) return null;
-      joules += after - before;
-    }
-  } catch {
-    askAgain = now() + SILENCE_MS;
-    return null; // a lease ends in any case
+  const seen = ifPossible(() => snapshotSync(gpus.map(({ index }) => index)), []); // a lease ends in any case
+  for (const { uuid, energyJoules: before = 0 } of gpus) {
+    const after = seen.find((gpu) => gpu.uuid === uuid)?.energyJoules;
+    if (after === undefined) askAgain = now() + SILENCE_MS;
+    // The counter restarts with the driver.
+    if (after === undefined || after < before) return null;
+    joules += after - before;
   }
   return Math.round(1_000 * joules);
 }

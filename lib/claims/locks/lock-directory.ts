@@ -1,6 +1,6 @@
 import { fchownSync } from 'node:fs';
 import { simulatedMachine, simulationDirectory } from '../../config/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
+import { GPUOwnerError, ifPossible } from '../../errors.ts';
 import { hasPidNamespace, isWSL, mountPointOf, whichContainer } from '../../gpus/index.ts';
 import { errno, native } from '../../native.ts';
 import {
@@ -131,14 +131,10 @@ export class LockDirectory {
     const descriptor = this.openIfPossible(name);
     if (descriptor < 0) return;
     const status = statusBehind(descriptor);
-    try {
-      // One with several names may be another user's own.
-      if (status !== null && status.uid !== 0 && status.links === 1) fchownSync(descriptor, 0, status.gid);
-    } catch {
-      // Where root may not change it, it stays its maker's.
-    } finally {
-      native().fileClose(descriptor);
-    }
+    // One with several names may be another user's own. Where root may not change it, it stays its maker's.
+    if (status !== null && status.uid !== 0 && status.links === 1)
+      ifPossible(() => fchownSync(descriptor, 0, status.gid), undefined);
+    native().fileClose(descriptor);
   }
 
   /** The directory's owner: in a sticky one, that user can remove all files in it. null: there is none. */
