@@ -196,22 +196,12 @@ function nameOf({ index, name }: GPU): string {
   return name === '' ? `GPU ${index}` : `GPU ${index} (${name})`;
 }
 
-/** 'GPU 2', 'GPUs 0 to 3 and 7', 'GPUs 1 and 0:2': instances only where their GPU isn't named. */
+/** 'GPU 2', 'GPUs 1, 3 and 0:2': instances only where their GPU isn't named. */
 export function list(gpus: readonly { index: number; instance: number | null }[]): string {
   const indices = gpus.filter(({ instance }) => instance === null).map(({ index }) => index);
   const instances = gpus.filter(({ index, instance }) => instance !== null && !indices.includes(index));
-  const ranges: [number, number][] = [];
-  for (const index of indices.toSorted((a, b) => a - b)) {
-    const last = ranges.at(-1);
-    if (last?.[1] === index - 1) last[1] = index;
-    else ranges.push([index, index]);
-  }
-  const words = ranges.flatMap(([first, last]) => {
-    if (first === last) return [String(first)];
-    return last === first + 1 ? [String(first), String(last)] : [`${first} to ${last}`];
-  });
-  const all = [...words, ...instances.map(label)];
-  return `GPU${indices.length + instances.length === 1 ? '' : 's'} ${listWords(all)}`;
+  const all = [...indices.sort((a, b) => a - b).map(String), ...instances.map(label)];
+  return `GPU${all.length === 1 ? '' : 's'} ${listWords(all)}`;
 }
 
 function groupBy<Item>(items: readonly Item[], key: (item: Item) => string): [string, Item[]][] {

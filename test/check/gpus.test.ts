@@ -48,7 +48,7 @@ test('each fault of a GPU is found on that GPU, and on no other', async () => {
   expect(faults[1]).toContain(BEFORE_RESET);
   expect(said(diagnosis, 'memory-repair-pending')).toMatch(/^GPU 5 .*--gpu-reset -i 5`/);
   expect(said(diagnosis, 'cuda-failed')).toMatch(/^GPU 6: CUDA failed with 999 \(CUDA_ERROR_UNKNOWN\)/);
-  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 5 to 7: 3 × Simulated GPU\. They answer; the others:/);
+  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 5, 6 and 7: 3 × Simulated GPU\. They answer; the others:/);
   expect(said(diagnosis, 'cuda')).toMatch(/^CUDA starts on GPUs 5 and 7\./);
 });
 
@@ -58,7 +58,7 @@ test('if a GPU hangs, the others are told, and the doctor ends soon', async () =
   const diagnosis = await look();
   expect(diagnosis).toMatchObject({ code: 1, ids: ['gpu-unusable'] });
   expect(said(diagnosis, 'gpu-unusable')).toMatch(/^GPU 5.*does ?n.t answer/);
-  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 0 to 4, 6 and 7: /);
+  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 0, 1, 2, 3, 4, 6 and 7: /);
 });
 
 test.each([
@@ -132,6 +132,6 @@ test('lists of GPUs are written in words', () => {
   ];
   expect(list(parts)).toBe('GPUs 1 and 0:2');
   expect(words(1, 0)).toBe('GPUs 0 and 1');
-  expect(words(0, 1, 2, 3, 7)).toBe('GPUs 0 to 3 and 7');
+  expect(words(0, 1, 2, 3, 7)).toBe('GPUs 0, 1, 2, 3 and 7');
   expect(words(0, 2, 3)).toBe('GPUs 0, 2 and 3');
 });

@@ -28,8 +28,8 @@ test('before the first claim the doctor tells what is healthy, and makes nothing
   expect(said(diagnosis, 'driver')).toMatch(
     /^NVIDIA driver \d+\.\d+\S*, CUDA \d+\.\d: \/.*\/simulator\/libnvidia-ml\.so\.1 and \/.*\/simulator\/libcuda\.so\.1\. /,
   );
-  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 0 to 3: 4 × Simulated GPU\. All answer\./);
-  expect(said(diagnosis, 'cuda')).toMatch(/^CUDA starts on GPUs 0 to 3\./);
+  expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 0, 1, 2 and 3: 4 × Simulated GPU\. All answer\./);
+  expect(said(diagnosis, 'cuda')).toMatch(/^CUDA starts on GPUs 0, 1, 2 and 3\./);
   expect(() => statSync(machine.lockDirectory)).toThrow(/ENOENT/);
 });
 

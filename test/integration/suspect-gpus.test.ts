@@ -150,7 +150,7 @@ describe('a GPU on which CUDA fails', () => {
       { id: 'cuda', text: 'CUDA starts on GPUs 1 and 2.' },
     ]);
     heal();
-    expect(await found()).toMatchObject([{ id: 'cuda', text: 'CUDA starts on GPUs 0 to 2.' }]);
+    expect(await found()).toMatchObject([{ id: 'cuda', text: 'CUDA starts on GPUs 0, 1 and 2.' }]);
     expect(await suspect()).toBeNull();
     machine.set('error=cuda-init:803');
     expect(await found()).toMatchObject([
