@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
+import { CommandEnd, GPUOwnerError } from '../errors.ts';
 import type { HostAnswer } from '../fleet/index.ts';
 import {
   detailsOfNamed,
@@ -151,8 +151,22 @@ async function showEach(
     if (elsewhere.length < addresses.length || interval !== null)
       throw usage('show jobs of other machines by themselves, and without --watch');
     const { jobsElsewhere } = await import('../fleet/index.ts');
-    const found = await jobsElsewhere(elsewhere, say);
-    return show(values.json ? found : found.map(jobPage).join('\n\n'));
+    if (values.json) return show(await jobsElsewhere(elsewhere, say));
+    let gap = '';
+    await Promise.all(
+      elsewhere.map(async (address) => {
+        try {
+          const [job] = await jobsElsewhere([address], say);
+          print(`${gap}${jobPage(job)}`);
+          gap = '\n';
+        } catch (error) {
+          if (!(error instanceof CommandEnd)) throw error;
+          say(error.error.message);
+          process.exitCode ||= error.exitCode;
+        }
+      }),
+    );
+    return;
   }
   const store = JobStore.open();
   const all = resolveNames(store, positionals);

@@ -412,6 +412,19 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await until(() => sshProcesses().every((pid) => !wordsOf(pid).includes('silent')));
   });
 
+  test.concurrent('a job is shown before another host has answered', async () => {
+    const id = (await hosts.run(['submit', '--on', 'a', '--', 'true'])).stdout.trim();
+    const more = { env: { ...env, GPU_OWNER_TIMEOUTS: undefined } };
+    const child = hosts.viewer.startCommand(['jobs', 'silent:1', id], more);
+    const end = finished(child);
+    await output(child, /^state/m);
+    expect(child.exitCode).toBe(null);
+    expect(await end).toMatchObject({
+      code: 69,
+      stderr: expect.stringMatching(/^gpu-owner: silent: no answer/m),
+    });
+  });
+
   test.concurrent('a host that turns logins away is asked again, for a while', async () => {
     let [turnedAway, logins] = [2, 0];
     // As sshd does at MaxStartups.
