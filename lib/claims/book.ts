@@ -38,6 +38,8 @@ interface BookingWish {
   /** In ms since 1970. */
   from: number;
   until: number;
+  /** When it begins again, for as long. */
+  repeats: readonly number[];
   /** The user for whom they are; only root books for others. */
   uid: number;
   group: { gid: number; name: string } | null;
@@ -70,7 +72,7 @@ export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promis
     throw invalidArgument(
       `${count} GPUs asked for, and ${userName(maker)} may book ${limit.gpus} at a time here (bookings.gpus in the configuration). Book fewer.`,
     );
-  const end = wish.until;
+  const end = Math.max(wish.from, ...wish.repeats) + wish.until - wish.from;
   if (end > Date.now() + limit.aheadMs)
     throw invalidArgument(
       `the booking ends ${formatSince(end)}, and ${userName(maker)} may book for the next ${formatDuration(limit.aheadMs)} (bookings.ahead in the configuration). Book an earlier time.`,
@@ -97,13 +99,18 @@ function book(
   candidates: readonly Candidate[],
   count: number,
   directory: LockDirectory,
-  { maker, uid, group, from, until, note }: BookingWish & { maker: number },
+  { maker, uid, group, from, until, repeats, note }: BookingWish & { maker: number },
 ): MadeBooking {
   const now = Date.now();
   const files = readBookingFiles(directory);
-  for (const old of files) if (old.maker === maker && old.until <= now) removeFile(old, directory);
+  const isOver = (old: StoredBooking) =>
+    !files.some(({ id, path, until: end }) => id === old.id && path === old.path && end > now);
+  for (const old of files) if (old.maker === maker && isOver(old)) removeFile(old, directory);
   const inForce = bookingsInForce(files, bookingLimit, now);
-  const overlapping = inForce.filter((other) => other.from < until && from < other.until);
+  const times = [from, ...repeats].map((begin) => ({ from: begin, until: begin + until - from }));
+  const overlapping = inForce.filter((other) =>
+    times.some((time) => other.from < time.until && time.from < other.until),
+  );
   const usable = candidates.filter(isBookable);
   const open = usable.filter(({ gpu }) => !overlapping.some(({ uuids }) => uuids.includes(gpu.uuid)));
   const isInUse = ({ lease, verdict }: Candidate) =>
@@ -123,12 +130,15 @@ function book(
     uuids: chosen.map(({ gpu }) => gpu.uuid),
     from,
     until,
+    ...(repeats.length === 0 ? {} : { repeats }),
     ...(note === null ? {} : { note }),
   };
   for (let id = 1; ; id++) {
     if (ids.has(bookingName(id))) continue;
     const booking: Booking = { ...stored, id, maker, uid, gid: group?.gid ?? null, madeAt: now };
-    if (until > now && !bookingsInForce([...files, booking], bookingLimit, now).includes(booking))
+    const all = times.map((time) => ({ ...booking, ...time }));
+    const counting = bookingsInForce([...files, ...all], bookingLimit, now);
+    if (all.some((each) => each.until > now && !counting.includes(each)))
       throw new GPUOwnerError(
         'ERR_GPU_UNAVAILABLE',
         `${userName(maker)} has booked other GPUs at that time, and may book ${bookingLimit(maker)?.gpus} at a time here (bookings.gpus in the configuration). \`gpu-owner bookings\` lists them.`,

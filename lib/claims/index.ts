@@ -63,6 +63,7 @@ export {
   holdingsWhenAsked,
   type IdleWait,
   MAX_NOTE_LENGTH,
+  MAX_REPEATS,
   putFirst,
   readBookings,
   readWaiters,

@@ -1,4 +1,4 @@
-import { bookGPUs, checkOptions, MAX_NOTE_LENGTH } from '../claims/index.ts';
+import { bookGPUs, checkOptions, MAX_NOTE_LENGTH, MAX_REPEATS } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import {
   findGid,
@@ -7,6 +7,8 @@ import {
   formatMoment,
   groupsOf,
   machineUid,
+  oneOf,
+  parseDate,
   parseDuration,
   parseMoment,
   sanitize,
@@ -22,6 +24,8 @@ const LATE_MS = 60_000;
 /** A longer booking may be a mistake in the unit. In ms. */
 const LONG_MS = 30 * 86_400_000;
 
+const PERIODS = ['day', 'week'] as const;
+
 const GROUPS = [
   {
     options: {
@@ -32,6 +36,12 @@ const GROUPS = [
         candidates: ['now', '+1h', 'tomorrow 9:00'],
       },
       for: { value: 'DURATION', help: 'end after DURATION', candidates: ['1h', '4h', '8h'] },
+      every: {
+        value: 'PERIOD',
+        help: 'repeat it each day, or each week, at the same time of day, until --until',
+        candidates: PERIODS,
+      },
+      until: { value: 'DATE', help: 'with --every: repeat it until DATE, that day included (2026-12-31)' },
       devices: {
         value: 'LIST',
         isRepeatable: true,
@@ -53,10 +63,12 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (from < now - LATE_MS) throw usage(`--from: ${formatMoment(from)} is over; use a time to come`);
   const duration = parseDuration(values.for, '--for');
   if (duration === 0) throw usage('--for: the booking must last; for example: --for 8h');
+  const repeats = repeatsOf(values, from, duration);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const { booking, gpus, inUse, isVolatile } = await bookGPUs(request, {
     from,
     until: from + duration,
+    repeats,
     uid: forUser(values.user),
     group: forGroup(values.group),
     note: values.note === undefined ? null : sanitize(values.note, MAX_NOTE_LENGTH) || null,
@@ -64,7 +76,7 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
   print(String(booking.id));
   const whom = booking.group === null ? booking.user : `${booking.user} and the group ${booking.group}`;
   say(
-    `booking ${booking.id}: GPU ${gpus.map(label).join(',')} for ${whom}, from ${formatMoment(from)} to ${formatMoment(booking.until)}`,
+    `booking ${booking.id}: GPU ${gpus.map(label).join(',')} for ${whom}, from ${formatMoment(from)} to ${formatMoment(booking.until)}${moreTimes(repeats)}`,
   );
   if (duration > LONG_MS)
     say(
@@ -78,6 +90,45 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
     say(
       `the lock directory ${booking.path} is in memory: a reboot within ${formatDuration(booking.until - now)} loses this booking`,
     );
+}
+
+/** When a booking begins again, in ms since 1970. @throws ERR_INVALID_ARGUMENT */
+function repeatsOf(
+  { every, until }: { every?: string; until?: string },
+  from: number,
+  duration: number,
+): number[] {
+  if (every === undefined && until === undefined) return [];
+  if (every === undefined) throw usage('--until is for --every: give how long the booking lasts with --for');
+  const days = oneOf(every, PERIODS, '--every') === 'day' ? 1 : 7;
+  if (until === undefined)
+    throw usage('--every: until when? Give it with --until; for example: --until 2026-12-31');
+  const date = parseDate(until, '--until');
+  if (date === null)
+    throw usage(`--until: '${sanitize(until, 60)}' is not a date; use one such as 2026-12-31`);
+  const repeats: number[] = [];
+  const end = new Date(date).setHours(24);
+  const time = new Date(from);
+  for (let last = from; ; last = time.getTime()) {
+    time.setDate(time.getDate() + days);
+    if (time.getTime() >= end) return repeats;
+    if (time.getTime() < last + duration)
+      throw usage(
+        `--for: the booking would last longer than until its repeat at ${formatMoment(time.getTime())}`,
+      );
+    repeats.push(time.getTime());
+    if (repeats.length > MAX_REPEATS)
+      throw usage(
+        `--until: the booking would be repeated more than ${MAX_REPEATS} times; use an earlier date`,
+      );
+  }
+}
+
+/** ', and 3 more times, the last one from …' */
+export function moreTimes(repeats: readonly number[]): string {
+  const last = repeats.at(-1);
+  if (last === undefined) return '';
+  return `, and ${repeats.length === 1 ? 'once' : `${repeats.length} times`} more, the last time from ${formatMoment(last)}`;
 }
 
 /** @throws ERR_INVALID_ARGUMENT */
@@ -102,7 +153,7 @@ function forGroup(group: string | undefined): { gid: number; name: string } | nu
 }
 
 export const COMMAND: Command = {
-  usage: '[-n N] [--from TIME] --for DURATION [OPTIONS]',
+  usage: '[-n N] [--from TIME] --for DURATION [--every PERIOD --until DATE] [OPTIONS]',
   about: `Books GPUs for a time: they are kept for you, and others use them before only if their job ends in time (\`--for\`). Prints the booking's number. Only root, and the users that \`bookings\` in the machine's configuration lists, may book.`,
   groups: GROUPS,
   notes: 'Exit code: 0 if the GPUs are booked, 75 if too many are booked already, 77 if you may not book.',

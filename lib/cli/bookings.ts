@@ -11,6 +11,7 @@ import { label } from '../gpus/index.ts';
 import { formatMoment, isoTime } from '../platform/index.ts';
 import type { BookingEntry } from '../shapes/index.ts';
 import { discover } from '../status/index.ts';
+import { moreTimes } from './book.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { print, show } from './output.ts';
@@ -44,7 +45,14 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const found = readBookings(directory).sort((a, b) => a.from - b.from || a.id - b.id);
   const gpus = found.length === 0 ? [] : await discover(checkOptions({}).request, 'machine');
   if (values.json) return show(found.map((each) => bookingJSON(each, gpus)));
-  print(found.map((each) => paragraph(each, gpus)).join('\n') || 'Nothing is booked.');
+  const ids = [...new Set(found.map(({ id }) => id))];
+  const paragraphs = ids.map((id) =>
+    paragraph(
+      found.filter((each) => each.id === id),
+      gpus,
+    ),
+  );
+  print(paragraphs.join('\n') || 'Nothing is booked.');
 }
 
 function bookingJSON(booking: StoredBooking, gpus: readonly GPUStatus[]): BookingEntry {
@@ -65,13 +73,13 @@ function isInUse({ state, lease, shares }: GPUStatus, user: string): boolean {
   return state === 'busy' || holders.some((holder) => holder.user !== user);
 }
 
-/** A booking, with what is in the way if it has begun. */
-function paragraph(booking: StoredBooking, all: readonly GPUStatus[]): string {
-  const { id, user, group, uuids, from, until, note } = booking;
+/** A booking and its repeats, with what is in the way if it has begun. */
+function paragraph([first, ...repeats]: readonly StoredBooking[], all: readonly GPUStatus[]): string {
+  const { id, user, group, uuids, from, until, note } = first as StoredBooking;
   const gpus = all.filter(({ uuid }) => uuids.includes(uuid));
   const labels = gpus.map(label).join(',') + (gpus.length < uuids.length ? ` (of ${uuids.length})` : '');
   const whom = group === null ? user : `${user} and the group ${group}`;
-  const times = `from ${formatMoment(from)} to ${formatMoment(until)}`;
+  const times = `from ${formatMoment(from)} to ${formatMoment(until)}${moreTimes(repeats.map((each) => each.from))}`;
   const lines = [`${String(id).padStart(3)}. GPU ${labels} for ${whom}, ${times}`];
   if (note !== null) lines.push(`     note: ${note}`);
   for (const gpu of from <= Date.now() ? gpus : [])

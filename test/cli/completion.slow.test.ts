@@ -250,12 +250,14 @@ test('the commands accept the values that are offered', async () => {
     after: [], // jobs
     'after-ok': [],
   };
+  const tomorrow = new Date(Date.now() + 86_400_000).toISOString().slice(0, 10);
   const exp = ['gpus-per-task', 'grace', 'method'];
   const words = (name: string, value: string) => {
     if (name === 'type') return [command, 'simulate', '--machine=1', 'occupy', '0', `--type=${value}`];
     if (name === 'from') return [command, 'bookings', '--json']; // a booking would keep GPUs
     if (name === 'since' || name === 'by') return [command, 'report', `--${name}=${value}`];
     if (name === 'retry') return [command, 'submit', `--retry=${value}`, 'true'];
+    if (name === 'every') return [command, 'book', '--for=1h', `--every=${value}`, `--until=${tomorrow}`];
     if (name === 'sort') return [command, 'top', `--sort=${value}`];
     return [
       ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],

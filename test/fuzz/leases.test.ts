@@ -73,6 +73,7 @@ const booking = {
   uuids: ['GPU-0'],
   from: 1e12,
   until: 2e12,
+  repeats: [3e12],
   note: 'demo',
 };
 

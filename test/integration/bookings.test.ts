@@ -67,6 +67,65 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(await bookings()).toEqual([]);
   });
 
+  test('--every repeats a booking until a day, that one included, under one number', async () => {
+    const env = { TZ: 'Europe/Berlin' };
+    const id = await book(
+      [
+        '--devices',
+        '0',
+        '--from',
+        '2199-03-19 9:00',
+        '--for',
+        '3h',
+        '--every',
+        'week',
+        '--until',
+        '2199-04-09',
+      ],
+      { env },
+    );
+    const times = async () =>
+      (await bookings()).map(({ id: number, from }: Record<string, unknown>) => [number, from]);
+    // Clocks are set forward in between.
+    expect(await times()).toEqual(
+      ['2199-03-19T08', '2199-03-26T08', '2199-04-02T07', '2199-04-09T07'].map((hour) => [
+        id,
+        `${hour}:00:00.000Z`,
+      ]),
+    );
+    expect((await machine.runCommand(['bookings'], { env })).stdout).toMatch(
+      /^ {2}1\. GPU 0 for .*, and 3 times more, the last time from Tue 2199-04-09 09:00 \+02:00$/m,
+    );
+    const taken = await machine.runCommand(
+      ['book', '--devices', '0', '--from', '2199-04-02 11:30', '--for', '1h'],
+      { env },
+    );
+    expect([taken.code, taken.stderr]).toEqual([75, expect.stringContaining('(booking 1)')]);
+    await book(['--devices', '0', '--from', '2199-04-03 9:00', '--for', '1h'], { env });
+    expect((await machine.runCommand(['bookings', 'cancel', String(id)])).code).toBe(0);
+    expect(await times()).toEqual([[2, '2199-04-03T07:00:00.000Z']]);
+  });
+
+  test('a repeated booking counts each time, and its last time counts for the limits', async () => {
+    machine.configure(`bookings: { ahead: 5d, users: ['${alice.uid}'] }\n`);
+    const date = (days: number) => new Date(Date.now() + days * 24 * HOUR_MS).toISOString().slice(0, 10);
+    const each = ['--for', '1h', '--every', 'day', '--until'];
+    const far = await machine.runCommand(['book', ...each, date(7)], alice);
+    expect([far.code, far.stderr]).toEqual([64, expect.stringContaining('bookings.ahead')]);
+    await book(['--devices', '0', ...each, date(3)], alice);
+    const others = await machine.runCommand(['run', '--devices', '0', '--no-wait', '--', 'true'], bob);
+    expect([others.code, others.stderr]).toEqual([75, expect.stringContaining('booked for nobody')]);
+    for (const [args, why] of [
+      [['--for', '25h', '--every', 'day', '--until', date(3)], 'longer than until its repeat'],
+      [['--for', '1h', '--every', 'day'], '--every: until when?'],
+      [['--for', '1h', '--until', date(3)], '--until is for --every'],
+      [['--for', '1h', '--every', 'day', '--until', date(200)], 'more than 100 times'],
+    ] as const) {
+      const { code, stderr } = await machine.runCommand(['book', ...args]);
+      expect([code, stderr]).toEqual([64, expect.stringContaining(why)]);
+    }
+  });
+
   test('a booking that no file can have is refused', async () => {
     const { code, stderr } = await machine.runCommand(['book', '--for', '100000000h']);
     expect(stderr).toContain('after the year 9999');

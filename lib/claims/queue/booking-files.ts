@@ -29,6 +29,8 @@ import {
 const NAME = /^booking-(\d{1,9})$/;
 const MAX_BYTES = 16 * 1024;
 export const MAX_NOTE_LENGTH = 200;
+/** How often a booking is repeated at most. */
+export const MAX_REPEATS = 100;
 
 /** A booking as its file has it. */
 export interface StoredBooking extends Booking {
@@ -51,13 +53,14 @@ export const BOOKING_FILE = schema.jsonOf(
     uuids: schema.listOf(schema.matching(/^[A-Za-z0-9-]{1,96}$/), 1024),
     from: TIME,
     until: TIME,
+    repeats: schema.or(schema.listOf(TIME, MAX_REPEATS), []),
     note: schema.nullable(schema.shownText(MAX_NOTE_LENGTH)),
   }),
 );
 
 export const bookingName = (id: number) => `booking-${id}`;
 
-/** The bookings that files say, whether they count or not. @param isMaker whether those of this user are read */
+/** The bookings that files say, each of their repeats apart, whether they count or not. @param isMaker whether those of this user are read */
 export function readBookingFiles(
   directory: LockDirectory | null,
   isMaker: (uid: number) => boolean = () => true,
@@ -77,7 +80,10 @@ export function readBookingFiles(
         // Only root books for others.
         const uid = maker === 0 ? (stored.uid ?? 0) : maker;
         const madeAt = status.changedAt;
-        found.push({ ...stored, uid, maker, madeAt, user: userName(uid), path });
+        const { repeats, ...first } = stored;
+        const booking = { ...first, uid, maker, madeAt, user: userName(uid), path };
+        for (const from of [first.from, ...repeats])
+          found.push({ ...booking, from, until: from + first.until - first.from });
       }
     }
   }

@@ -6,6 +6,7 @@ export {
   bookingRules,
   describeBooking,
   MAX_NOTE_LENGTH,
+  MAX_REPEATS,
   readBookingFiles,
   readBookings,
   type StoredBooking,
