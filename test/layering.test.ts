@@ -28,7 +28,8 @@ const INNER_FLOORS: Readonly<Record<string, readonly (readonly string[])[]>> = {
     ['plan', 'worker'],
     ['tables'],
     ['search'],
-    ['files', 'queue'],
+    ['files', 'progress'],
+    ['queue'],
     ['project', 'task'],
   ],
 };

@@ -1,7 +1,7 @@
 // Commands by which gpu-owner starts itself. Each loads what it needs: a job waits for some of them.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { removeOlder, shellWords } from '../platform/index.ts';
+import { removeOlder, shellWords, stateDirectory } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { usage } from './command-line.ts';
 import { print, say } from './output.ts';
@@ -29,7 +29,6 @@ export const KEEP_ENVIRONMENT: Command = {
   about: 'Keeps variables of the environment in a file that only their user can read, and prints its path.',
   groups: NO_OPTIONS,
   run: async ({ positionals: names }) => {
-    const { stateDirectory } = await import('../jobs/index.ts');
     const place = join(stateDirectory(), 'gpu-owner', 'environments');
     mkdirSync(place, { recursive: true, mode: 0o700 });
     removeOlder(place, MAX_AGE_MS);

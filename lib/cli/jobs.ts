@@ -2,16 +2,8 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CommandEnd, GPUOwnerError } from '../errors.ts';
 import type { HostAnswer } from '../fleet/index.ts';
-import {
-  detailsOfNamed,
-  extendJob,
-  type Job,
-  JobStore,
-  listJobs,
-  resolveNames,
-  stateDirectory,
-} from '../jobs/index.ts';
-import { formatDuration, parseDuration } from '../platform/index.ts';
+import { detailsOfNamed, extendJob, type Job, JobStore, listJobs, resolveNames } from '../jobs/index.ts';
+import { formatDuration, parseDuration, stateDirectory } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { getQueue, queueWith } from '../status/index.ts';
 import type { Command } from './command.ts';

@@ -13,8 +13,8 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode, ifPossible, ifThere } from '../errors.ts';
-import { type JobElsewhere, stateDirectory } from '../jobs/index.ts';
-import { hostName, readLink, schema } from '../platform/index.ts';
+import type { JobElsewhere } from '../jobs/index.ts';
+import { hostName, readLink, schema, stateDirectory } from '../platform/index.ts';
 import type { Environment } from './request.ts';
 
 /** Between the end of a job's moves and the removal of its file, in ms. */

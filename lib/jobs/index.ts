@@ -26,7 +26,7 @@ export {
   stateOf,
   UNKNOWN,
 } from './job-state.ts';
-export { JobStore, stateDirectory } from './job-store.ts';
+export { JobStore } from './job-store.ts';
 export {
   becomeHolder,
   becomeKeeper,

@@ -26,9 +26,9 @@ import {
   hostName,
   pathIn,
   privately,
+  stateDirectory,
   statusBehind,
   systemError,
-  userDirectory,
 } from '../platform/index.ts';
 import {
   isAlive,
@@ -326,16 +326,6 @@ function lockByte(descriptor: number): number {
     if (error !== errno.EAGAIN && error !== errno.EACCES)
       throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `no job can be locked: ${systemError(error)}.`);
   }
-}
-
-/** Where this user's programs keep their state. @throws ERR_JOBS */
-export function stateDirectory(): string {
-  const directory = userDirectory('state');
-  if (directory !== null) return directory;
-  throw new GPUOwnerError(
-    'ERR_JOBS',
-    'there is no place for background jobs: HOME is no absolute path. Set it, or XDG_STATE_HOME, to one.',
-  );
 }
 
 /** A home directory may be that of many machines. */

@@ -1,7 +1,7 @@
 // Where this user's own files are. `su -m` and `sudo -E` leave variables that lead to the files of another user.
 
 import { dirname } from 'node:path';
-import { ifPossible } from '../errors.ts';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { type FileStatus, isRoot, pathIn, statusAt, statusOf } from './files.ts';
 import { userName } from './processes.ts';
 import { isAbsolutePath } from './schema.ts';
@@ -76,4 +76,14 @@ function foreignPart(path: string): { at: string; uid: number } | null {
 /** Whether files of this uid are this user's or root's. */
 export function isOwn(uid: number): boolean {
   return uid === process.geteuid?.() || isRoot(uid);
+}
+
+/** Where this user's programs keep their state. @throws ERR_JOBS */
+export function stateDirectory(): string {
+  const directory = userDirectory('state');
+  if (directory !== null) return directory;
+  throw new GPUOwnerError(
+    'ERR_JOBS',
+    'there is no place for background jobs: HOME is no absolute path. Set it, or XDG_STATE_HOME, to one.',
+  );
 }

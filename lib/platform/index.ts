@@ -36,7 +36,7 @@ export {
   statusBehind,
   statusOf,
 } from './files.ts';
-export { homeDirectory, isOwn, userDirectory } from './home.ts';
+export { homeDirectory, isOwn, stateDirectory, userDirectory } from './home.ts';
 export { hostIn, isLocalHost, openHTTPServer } from './http-server.ts';
 export { idleText, idleTime } from './idle-text.ts';
 export {

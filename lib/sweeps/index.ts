@@ -1,56 +1,31 @@
+export type { HostRequest, Reporter, RunEnd, RunView, WorkerLine, WorkerRequest } from './control/index.ts';
+export type { SearchMethod, SearchOptions, Sweep, SweepSource } from './files/index.ts';
+export type { PhasePlan, Plan } from './plan/index.ts';
 export {
-  cancelTasks,
-  checkPrograms,
-  describeStops,
-  type ExperimentLocation,
-  type HostRequest,
-  joinExperiment,
-  RETRIED_STATES,
-  type Reporter,
-  type RunEnd,
-  type RunView,
-  resolveTask,
-  retryTasks,
-  runWorkers,
-  runWorkersOfManager,
-  SweepRun,
-  settingsFor,
-  TaskLogs,
-  type WorkerLine,
-  type WorkerRequest,
-  withExperiment,
-  withQueue,
-} from './control/index.ts';
-export {
-  DEFAULT_ETA,
-  MAX_RETRIES,
-  MIN_ETA,
-  openSweepIfAny,
-  rungsFrom,
-  type SearchMethod,
-  type SearchOptions,
-  type Sweep,
-  type SweepSource,
-} from './files/index.ts';
-export {
-  firstLine,
+  describeTrial,
   formatProgress,
   formatRate,
   isOver,
   type Progress,
   readStatus,
   type Status,
-} from './manager/index.ts';
-export { type PhasePlan, type Plan, planExperiment } from './plan/index.ts';
-export { Authentication, type ProtocolSettings, parseAddresses } from './protocol/index.ts';
+} from './progress/index.ts';
+export type { ProtocolSettings } from './protocol/index.ts';
 export {
   type AttemptInfo,
+  cancelTasks,
+  type ExperimentLocation,
   isOnServer,
   type Needs,
   QUEUE_URLS,
+  RETRIED_STATES,
+  resolveTask,
+  retryTasks,
   withoutPassword,
+  withQueue,
 } from './queue/index.ts';
-export { describeTrial } from './search/index.ts';
-export { exportResults } from './tables/index.ts';
 export { formatValue, strictJSON, type Value, type Values } from './task/index.ts';
 export type { WorkerEnd } from './worker/index.ts';
+
+/** Loads what starts, runs and plans sweeps. */
+export const loadRunning = () => import('./running.ts');

@@ -2,9 +2,9 @@ import { sanitize } from '../../platform/index.ts';
 import {
   type ExperimentLocation,
   formatValue,
+  loadRunning,
   type PhasePlan,
   type Plan,
-  planExperiment,
   type SweepSource,
   strictJSON,
   type Value,
@@ -18,6 +18,7 @@ export async function dryRun(
   source: SweepSource,
   isJSON: boolean,
 ): Promise<void> {
+  const { planExperiment } = await loadRunning();
   if (!isJSON) return print(planTable(await planExperiment({ ...location, source })));
   const begin = '{"tasks":[\n';
   let separator = begin;

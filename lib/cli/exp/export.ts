@@ -1,13 +1,14 @@
-import { exportResults, withQueue } from '../../sweeps/index.ts';
+import { loadRunning, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { write } from '../output.ts';
-import { locationOf, QUEUE } from './worker-options.ts';
+import { locationOf, QUEUE } from './queue-options.ts';
 
 const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
+  const { exportResults } = await loadRunning();
   await withQueue(locationOf(parsed.values), (queue) => exportResults(queue, (text) => write(1, text)));
 }
 

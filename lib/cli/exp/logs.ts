@@ -1,8 +1,8 @@
-import { isOnServer, resolveTask, TaskLogs, withQueue } from '../../sweeps/index.ts';
+import { isOnServer, loadRunning, resolveTask, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, usage } from '../command-line.ts';
 import { print, say, write } from '../output.ts';
-import { locationOf, QUEUE } from './worker-options.ts';
+import { locationOf, QUEUE } from './queue-options.ts';
 
 const GROUPS = [
   {
@@ -25,6 +25,7 @@ async function logs({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
       note: say,
       bytes: (bytes: Uint8Array) => write(1, bytes),
     };
+    const { TaskLogs } = await loadRunning();
     const logs = new TaskLogs(queue, id, directory, output);
     await logs.print(values.follow === true);
   });

@@ -1,12 +1,13 @@
 import { onWarning, shellWords } from '../../platform/index.ts';
-import { openSweepIfAny, SweepRun, withExperiment } from '../../sweeps/index.ts';
+import { loadRunning } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../command-line.ts';
 import { PROTOCOL_GROUP, protocolSettings } from './protocol-options.ts';
+import { locationOf, QUEUE, REPLACE_COMMANDS, sameQueue } from './queue-options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
-import { locationOf, NEEDS, QUEUE, REPLACE_COMMANDS, sameQueue, taskNeeds } from './worker-options.ts';
+import { NEEDS, taskNeeds } from './worker-options.ts';
 
 const GROUPS = [
   {
@@ -22,12 +23,13 @@ const GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  const { openSweepIfAny, SweepRun, withExperiment } = await loadRunning();
   const { values } = parsed;
   const location = locationOf(values);
   const protocol = await protocolSettings(values);
   const needs = taskNeeds(values);
   const stay = values.stay === true;
-  const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
+  const sweep = await openSweepIfAny(await sweepSource(parsed, location.directory));
   // Workers that ask over TCP know themselves what to run.
   const create = protocol.endpoints.length > 0 || sweep === null || sweep.commandless === null;
   const resumeCommand = shellWords(['gpu-owner', 'exp', 'resume', ...sameQueue(values)]);

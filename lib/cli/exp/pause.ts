@@ -2,7 +2,7 @@ import { withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { print } from '../output.ts';
-import { locationOf, QUEUE } from './worker-options.ts';
+import { locationOf, QUEUE } from './queue-options.ts';
 
 const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
 

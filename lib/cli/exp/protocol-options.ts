@@ -1,5 +1,5 @@
 import { type Endpoint, parseDuration, parseEndpoint, readToken, showValue } from '../../platform/index.ts';
-import { Authentication, type ProtocolSettings, parseAddresses } from '../../sweeps/index.ts';
+import { loadRunning, type ProtocolSettings } from '../../sweeps/index.ts';
 import { type InferValues, type OptionGroup, usage } from '../command-line.ts';
 
 /** Options of the port that workers of the original system connect to. */
@@ -46,6 +46,7 @@ export async function protocolSettings(
   }
   const endpoints =
     listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each, '--listen'))) : [];
+  const { Authentication, parseAddresses } = await loadRunning();
   const authentication = new Authentication({
     trust: parseAddresses(trusted, '--trust'),
     token: file === undefined ? null : readToken(file),

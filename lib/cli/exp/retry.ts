@@ -2,7 +2,7 @@ import { RETRIED_STATES, retryTasks, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, usage } from '../command-line.ts';
 import { print } from '../output.ts';
-import { locationOf, QUEUE, tasksNamed } from './worker-options.ts';
+import { locationOf, QUEUE, tasksNamed } from './queue-options.ts';
 
 const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
 

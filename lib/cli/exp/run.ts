@@ -10,16 +10,12 @@ import {
 } from '../../jobs/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
 import {
-  checkPrograms,
   type ExperimentLocation,
   type HostRequest,
   isOnServer,
-  openSweepIfAny,
+  loadRunning,
   type Reporter,
-  SweepRun,
-  settingsFor,
   type WorkerRequest,
-  withExperiment,
 } from '../../sweeps/index.ts';
 import { WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
@@ -28,10 +24,11 @@ import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
 import { dryRun } from './dry-run.ts';
+import { locationOf, QUEUE, REPLACE_COMMANDS } from './queue-options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
-import { locationOf, QUEUE, REPLACE_COMMANDS, workerOptions, workerRequest } from './worker-options.ts';
+import { workerOptions, workerRequest } from './worker-options.ts';
 
 const GROUPS = [
   {
@@ -72,7 +69,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   if (values['dry-run'] === true) {
     const location = locationOf(values);
-    return dryRun(location, sweepSource(parsed, location.directory), values.json === true);
+    return dryRun(location, await sweepSource(parsed, location.directory), values.json === true);
   }
   if (values.json === true)
     throw usage('--json belongs to --dry-run; of a sweep that runs: exp status --json');
@@ -85,6 +82,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     throw usage(
       "--detach: a sweep in the background can't read standard input; write the commands to a file, and name it after --commands",
     );
+  const { checkPrograms, openSweepIfAny, SweepRun, settingsFor, withExperiment } = await loadRunning();
   // Before anything is read: this program starts again.
   const detached = detaches ? belowSubmitter(start) : null;
   const location = locationOf(values);
@@ -93,7 +91,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     throw usage('--env belongs to --on: here commands have your environment');
   const hosts = values.on === undefined ? null : hostRequest(values.on, values, location);
   if (hosts === null) await settingsFor(request); // before anything is changed
-  const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
+  const sweep = await openSweepIfAny(await sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
   if (detached !== null) return detach(parsed, request, hosts !== null, detached);
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };

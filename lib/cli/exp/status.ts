@@ -14,8 +14,8 @@ import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from '../command-line.ts';
 import { alignColumns, pageWidth } from '../output.ts';
 import { refresh, WATCH, watchInterval } from '../refresh.ts';
+import { locationOf, QUEUE, sameQueue } from './queue-options.ts';
 import { bestLines, counts, seconds } from './render.ts';
-import { locationOf, QUEUE, sameQueue } from './worker-options.ts';
 
 /** The most that the page has; --json has more. */
 const MAX_FAILURES_SHOWN = 5;

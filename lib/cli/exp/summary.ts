@@ -1,30 +1,23 @@
 import { EXIT_CODES, GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
-import {
-  describeStops,
-  firstLine,
-  isOver,
-  type Progress,
-  type RunEnd,
-  type WorkerEnd,
-} from '../../sweeps/index.ts';
+import { isOver, type Progress, type RunEnd, type WorkerEnd } from '../../sweeps/index.ts';
 import type { InferValues } from '../command-line.ts';
+import { type QUEUE, sameQueue } from './queue-options.ts';
 import { bestLines, counts } from './render.ts';
-import { type QUEUE, sameQueue } from './worker-options.ts';
 
 const MAX_FAILURES = 3;
 const MAX_TABLES = 3;
 
 /** Says how a run ended, and what to do next, in lines. @param lifts whether starting it again ends a pause after failures */
 export function summary(
-  { progress: now, others, best, workers, tables, failures }: RunEnd,
+  { progress: now, others, best, stops, tables, failures }: RunEnd,
   values: InferValues<typeof QUEUE>,
   lifts: boolean,
 ): string[] {
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);
   const lines = [`${now.total} ${now.total === 1 ? 'task' : 'tasks'}: ${counts(now)}`];
   const { pause, counts: all } = now;
-  if (pause?.by !== 'failures') lines.push(...describeStops(workers));
+  if (pause?.by !== 'failures') lines.push(...stops);
   if (pause !== null) {
     const [first = '', ...details] = pause.message.split('\n');
     lines.push(
@@ -37,7 +30,7 @@ export function summary(
   }
   if (all.failed > 0) {
     for (const { task, error } of failures.slice(0, MAX_FAILURES)) {
-      lines.push(`failed: ${task.name}: ${sanitize(firstLine(error ?? ''), 300)}`);
+      lines.push(`failed: ${task.name}: ${sanitize(error?.split('\n')[0], 300)}`);
     }
     if (all.failed > MAX_FAILURES) lines.push(`and ${all.failed - MAX_FAILURES} more failed`);
     lines.push(`their output: ${command('logs')} NAME; start them again: ${command('retry')} failed`);

@@ -1,14 +1,6 @@
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import { oneOf, sanitize, showValue } from '../../platform/index.ts';
-import {
-  DEFAULT_ETA,
-  MAX_RETRIES,
-  MIN_ETA,
-  rungsFrom,
-  type SearchMethod,
-  type SearchOptions,
-  type SweepSource,
-} from '../../sweeps/index.ts';
+import { loadRunning, type SearchMethod, type SearchOptions, type SweepSource } from '../../sweeps/index.ts';
 import { type InferValues, type OptionGroup, type Parsed, usage } from '../command-line.ts';
 
 const METHODS: readonly SearchMethod[] = ['random', 'quasirandom', 'tpe', 'gp', 'cmaes'];
@@ -77,7 +69,7 @@ function given<V>(key: string, value: V): Record<string, V> {
  * @param parsed of a command with {@link SWEEP_GROUP}
  * @throws ERR_INVALID_ARGUMENT
  */
-export function sweepSource(
+export async function sweepSource(
   {
     values,
     positionals,
@@ -86,7 +78,7 @@ export function sweepSource(
     values: InferValues<typeof SWEEP_GROUP.options>;
   },
   project: string,
-): SweepSource {
+): Promise<SweepSource> {
   const { grid = [], commands, phase, shell, yes, hydra } = values;
   const outputDirectory = values['output-dir'];
   // A file with = in its name can be written ./a=b.yaml.
@@ -109,21 +101,24 @@ export function sweepSource(
     ...given('hydra', hydra === undefined ? undefined : { command: hydra, overrides: positionals }),
     ...given('phase', phase),
     ...given('outputDirectory', outputDirectory),
-    ...given('retries', retriesOf(values.retries)),
+    ...given('retries', await retriesOf(values.retries)),
     ...given('command', command.length > 0 ? command : undefined),
-    ...given('search', searchOptions(values)),
+    ...given('search', await searchOptions(values)),
   };
 }
 
 /** @throws ERR_INVALID_ARGUMENT */
-function retriesOf(text: string | undefined): number | undefined {
+async function retriesOf(text: string | undefined): Promise<number | undefined> {
   if (text === undefined) return undefined;
+  const { MAX_RETRIES } = await loadRunning();
   if (/^\d{1,3}$/.test(text) && Number(text) <= MAX_RETRIES) return Number(text);
   throw usage(`--retries: ${showValue(text)} is not a whole number from 0 to ${MAX_RETRIES}`);
 }
 
 /** undefined: the command line says nothing about a search. */
-function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchOptions | undefined {
+async function searchOptions(
+  values: InferValues<typeof SWEEP_GROUP.options>,
+): Promise<SearchOptions | undefined> {
   const { method, trials, metric, maximize, 'search-seed': seed, 'metric-pattern': pattern } = values;
   const number = (text: string | undefined, option: string, least: number) => {
     if (text === undefined) return undefined;
@@ -135,7 +130,10 @@ function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchO
     ...given('trials', number(trials, '--trials', 1)),
     ...given('metric', metric),
     ...given('pattern', pattern === undefined ? undefined : checkedPattern(pattern)),
-    ...given('stopEarly', values['stop-early'] === undefined ? undefined : stopRule(values['stop-early'])),
+    ...given(
+      'stopEarly',
+      values['stop-early'] === undefined ? undefined : await stopRule(values['stop-early']),
+    ),
     ...given('goal', maximize ? 'maximize' : undefined),
     ...given('seed', number(seed, '--search-seed', 0)),
   };
@@ -151,7 +149,8 @@ function checkedPattern(pattern: string): string {
   }
 }
 
-function stopRule(text: string): NonNullable<SearchOptions['stopEarly']> {
+async function stopRule(text: string): Promise<NonNullable<SearchOptions['stopEarly']>> {
+  const { DEFAULT_ETA, MIN_ETA, rungsFrom } = await loadRunning();
   const [, kind, first = '', given] = /^(hyperband|median):(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
   const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
   if (kind === undefined || step < 1 || (kind === 'median' && given !== undefined))

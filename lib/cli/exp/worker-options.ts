@@ -1,14 +1,7 @@
-import { resolve } from 'node:path';
 import { checkOptions, type Settings } from '../../claims/index.ts';
 import { parsePreemption } from '../../jobs/index.ts';
-import { parseDuration, sanitize, shellWords } from '../../platform/index.ts';
-import {
-  type ExperimentLocation,
-  type Needs,
-  QUEUE_URLS,
-  type WorkerRequest,
-  withoutPassword,
-} from '../../sweeps/index.ts';
+import { parseDuration, shellWords } from '../../platform/index.ts';
+import type { Needs, WorkerRequest } from '../../sweeps/index.ts';
 import {
   COUNTS,
   claimOptions,
@@ -20,65 +13,8 @@ import {
   SIZES,
   TOGETHER,
 } from '../claim-options.ts';
-import { type InferValues, type Option, type OptionTable, usage } from '../command-line.ts';
+import type { InferValues, OptionTable } from '../command-line.ts';
 import { isTerminal } from '../output.ts';
-
-/** Options of commands that use a queue. */
-export const QUEUE = {
-  project: {
-    value: 'DIR',
-    help: 'work in this project (default: the current directory)',
-    candidates: 'directory',
-  },
-  queue: {
-    value: 'URL',
-    help: `use this task list: ${QUEUE_URLS.join(', ')} (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`,
-    isAdvanced: true,
-  },
-} satisfies OptionTable;
-
-/** Absolute. @throws ERR_INVALID_ARGUMENT if it is empty, as it is by `--project "$UNSET"` */
-function projectOf({ project }: InferValues<typeof QUEUE>): string {
-  if (project === '') {
-    throw usage('--project is empty; the current directory is .');
-  }
-  return resolve(project ?? '.');
-}
-
-function urlOf({ queue }: InferValues<typeof QUEUE>): string | null {
-  return (queue ?? process.env.GPU_OWNER_QUEUE) || null;
-}
-
-/** Reads where the experiment is. @throws ERR_INVALID_ARGUMENT */
-export function locationOf(values: InferValues<typeof QUEUE>): ExperimentLocation {
-  return { directory: projectOf(values), url: urlOf(values) };
-}
-
-/** The options that lead a command of the user to the same queue. */
-export function sameQueue({ project, queue }: InferValues<typeof QUEUE>): string[] {
-  return [
-    ...(project === undefined ? [] : ['--project', project]),
-    ...(queue === undefined ? [] : ['--queue', withoutPassword(queue)]),
-  ];
-}
-
-const MAX_NAMED = 5;
-
-/** "3 tasks (a, b and c)" */
-export function tasksNamed(names: readonly string[]): string {
-  const count = `${names.length} ${names.length === 1 ? 'task' : 'tasks'}`;
-  if (names.length === 0) return 'no task';
-  const more = names.length > MAX_NAMED ? ', …' : '';
-  return `${count} (${names
-    .slice(0, MAX_NAMED)
-    .map((name) => sanitize(name, 100))
-    .join(', ')}${more})`;
-}
-
-/** For commands that run one. */
-export const REPLACE_COMMANDS = {
-  help: 'replace the command of known tasks, unless they are completed',
-} satisfies Option;
 
 /** Options of commands that have workers. @param gpus help for how many they may take in all */
 export function workerOptions(gpus: string) {

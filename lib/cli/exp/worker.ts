@@ -1,13 +1,14 @@
 import { onWarning, parseDuration } from '../../platform/index.ts';
-import { isOver, joinExperiment, runWorkers, runWorkersOfManager, settingsFor } from '../../sweeps/index.ts';
+import { isOver, loadRunning } from '../../sweeps/index.ts';
 import { DURATIONS, WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { refuseThrowAway } from '../installation.ts';
+import { locationOf, QUEUE } from './queue-options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
-import { locationOf, QUEUE, workerOptions, workerRequest } from './worker-options.ts';
+import { workerOptions, workerRequest } from './worker-options.ts';
 
 /** How long a worker waits for a task list that doesn't exist yet, or has no tasks. */
 const DEFAULT_WAIT = '1m';
@@ -33,6 +34,7 @@ const GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 async function worker(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  const { joinExperiment, runWorkers, runWorkersOfManager, settingsFor } = await loadRunning();
   refuseThrowAway();
   rejectOperands(parsed);
   const { values } = parsed;

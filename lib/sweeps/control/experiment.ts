@@ -1,27 +1,21 @@
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { commandProblem } from '../../jobs/index.ts';
-import { formatDuration, now, sanitize, sleep } from '../../platform/index.ts';
+import { formatDuration, now, sleep } from '../../platform/index.ts';
 import { executedWords, noSweep, type Sweep } from '../files/index.ts';
-import {
-  type Eta,
-  type Manager,
-  type Progress,
-  readFailures,
-  type Tally,
-  tallyOf,
-} from '../manager/index.ts';
+import type { Manager } from '../manager/index.ts';
+import { type Best, type Eta, type Progress, readFailures, type Tally, tallyOf } from '../progress/index.ts';
 import { openProject, type Project } from '../project/index.ts';
-import { isOnServer, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
-import type { Best } from '../search/index.ts';
+import {
+  type ExperimentLocation,
+  isOnServer,
+  noExperiment,
+  openQueue,
+  type Queue,
+  type TaskRow,
+  whereText,
+} from '../queue/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 import { ShutdownSignals } from './shutdown-signals.ts';
-
-export interface ExperimentLocation {
-  /** The project's directory. */
-  directory: string;
-  /** The queue; null: the one in the project. */
-  url: string | null;
-}
 
 /** @throws as `openProject` */
 function openProjectOf({ directory, url }: ExperimentLocation): Project {
@@ -75,34 +69,6 @@ function refuseOtherRuntimes(): void {
 /** Whatever the umask takes from others: the owner of new files can use them, or the experiment could never go on. */
 export function leaveToOwner(): void {
   process.umask(process.umask() & 0o077);
-}
-
-/**
- * Opens the queue of an experiment that exists, and closes it when `use` has ended.
- * @throws ERR_QUEUE if there is no experiment
- */
-export async function withQueue(
-  { directory, url }: ExperimentLocation,
-  use: (queue: Queue) => Promise<void>,
-): Promise<void> {
-  const queue = await openQueue(url, directory, { create: false });
-  if (queue === null) throw noExperiment({ directory, url });
-  try {
-    await use(queue);
-  } finally {
-    await queue.close();
-  }
-}
-
-function whereText({ directory, url }: ExperimentLocation): string {
-  return sanitize(url === null ? directory : withoutPassword(url), 300);
-}
-
-function noExperiment(location: ExperimentLocation): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_QUEUE',
-    `there is no experiment in ${whereText(location)}: start one with gpu-owner exp run, or name its directory with --project.`,
-  );
 }
 
 /** How often a list without tasks is looked at. */
@@ -223,6 +189,8 @@ export interface RunEnd {
   others: Tally;
   best: Best | null;
   workers: readonly WorkerEnd[];
+  /** Why workers ended before the work did, in lines. */
+  stops: readonly string[];
   /** Whether the tables have all rows, as far as that is this process's business. */
   tablesComplete: boolean;
   /** The tables of results; null: another process writes them. */
@@ -258,7 +226,7 @@ export interface ControllerOptions extends Experiment {
 export async function concludeRun(
   manager: Manager,
   { queue, reporter, signals }: ControllerOptions,
-  { workers, tablesComplete }: Pick<RunEnd, 'workers' | 'tablesComplete'>,
+  { workers, stops, tablesComplete }: Pick<RunEnd, 'workers' | 'stops' | 'tablesComplete'>,
 ): Promise<RunEnd> {
   const { exitCode: interrupted } = signals;
   const { asked, others, best, ...all } = await manager.readProgress();
@@ -269,6 +237,7 @@ export async function concludeRun(
     others,
     best,
     workers,
+    stops,
     tablesComplete,
     interrupted,
     tables: manager.tables,

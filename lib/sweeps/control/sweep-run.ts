@@ -1,21 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { hostName, TIMEOUTS } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
-import {
-  describeEvent,
-  Eta,
-  firstLine,
-  isOver,
-  Manager,
-  type RunProgress,
-  readProgress,
-} from '../manager/index.ts';
+import { describeEvent, firstLine, Manager } from '../manager/index.ts';
+import { Eta, isOver, type RunProgress, readProgress } from '../progress/index.ts';
 import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { Needs } from '../queue/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
 import { type HostRequest, HostWorkers } from './host-workers.ts';
-import { type Pool, settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
+import { describeStops, type Pool, settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
 interface SweepRunOptions extends ControllerOptions {
   /** Workers of this process, or on other machines over ssh; null: other processes have them all, as with `exp manager`. */
@@ -94,7 +87,8 @@ export class SweepRun {
       if (!signals.drain.aborted) await this.#manager.firstSync();
       if (own !== null) await this.#unpause();
       const done = signals.drain.aborted ? { workers: [], tablesComplete: false } : await this.#work();
-      return await concludeRun(this.#manager, this.#options, done);
+      const stops = describeStops(done.workers);
+      return await concludeRun(this.#manager, this.#options, { ...done, stops });
     } finally {
       await this.#service?.close();
       await this.#manager.close();

@@ -1,7 +1,7 @@
 import type { Sweep } from '../files/index.ts';
+import { type Tally, tallyOf } from '../progress/index.ts';
 import { batchesOf, type Counts, type Queue, STATES, type State } from '../queue/index.ts';
 import { taskId } from '../task/index.ts';
-import { type Tally, tallyOf } from './progress.ts';
 
 /** Tasks of larger sweeps are not told from others: their ids would have to be kept. */
 const MAX_TASKS = 1_000_000;

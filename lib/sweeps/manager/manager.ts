@@ -3,6 +3,14 @@ import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { listWords, sanitize, sleep } from '../../platform/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../files/index.ts';
 import { asKnown } from '../plan/index.ts';
+import {
+  BestTrials,
+  formatProgress,
+  isOver,
+  type RunProgress,
+  readProgress,
+  tallyOf,
+} from '../progress/index.ts';
 import type { Project } from '../project/index.ts';
 import {
   type AttemptInfo,
@@ -13,13 +21,12 @@ import {
   type Queue,
   QueueRemovedError,
 } from '../queue/index.ts';
-import { BestTrials, findLeft, noteSearch, SearchRun, type WorkersHere } from '../search/index.ts';
+import { findLeft, noteSearch, SearchRun, type WorkersHere } from '../search/index.ts';
 import { ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
 import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
 import { findOtherCommands, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
-import { formatProgress, isOver, type RunProgress, readProgress, tallyOf } from './progress.ts';
 import { refuseToWait, refuseUnusableTables } from './unusable-tables.ts';
 
 interface ManagerOptions {

@@ -2,8 +2,9 @@
 
 import { crc32 } from 'node:zlib';
 import { isKnownAhead, openSweep, type Sweep, type SweepSource } from '../files/index.ts';
+import { isTrial } from '../progress/index.ts';
 import { batchesOf, openQueue, type Queue, STATES, type State } from '../queue/index.ts';
-import { findLeft, isTrial } from '../search/index.ts';
+import { findLeft } from '../search/index.ts';
 import { findCompletedTasks } from '../tables/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 import { asKnown } from './known-sweep.ts';

@@ -10,7 +10,6 @@ import {
 } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { asError, errorCode, GPUOwnerError } from '../../errors.ts';
-import { stateDirectory } from '../../jobs/index.ts';
 import {
   errorReason,
   hostName,
@@ -20,6 +19,7 @@ import {
   sanitize,
   schema,
   showValue,
+  stateDirectory,
   statusOf,
   userName,
   warnOnce,

@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { hostName, isLoopback, sanitize, sleep } from '../../platform/index.ts';
-import { formatProgress } from '../manager/index.ts';
+import { formatProgress } from '../progress/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import type { RequestAnswer } from './connection.ts';

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, showValue } from '../../platform/index.ts';
+import { listWords, sanitize, showValue } from '../../platform/index.ts';
 import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
 import { openSQLiteQueue } from './sqlite/index.ts';
@@ -40,6 +40,7 @@ export {
   commandText,
   NO_COMMAND_TEXT,
 } from './records.ts';
+export { cancelTasks, RETRIED_STATES, resolveTask, retryTasks } from './task-changes.ts';
 
 interface Opening {
   create: boolean;
@@ -136,5 +137,40 @@ function noQueue(url: string): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
     `${showValue(withoutPassword(url))} is not the URL of a queue; use ${listWords(QUEUE_URLS, 'or')}.`,
+  );
+}
+
+export interface ExperimentLocation {
+  /** The project's directory. */
+  directory: string;
+  /** The queue; null: the one in the project. */
+  url: string | null;
+}
+
+/**
+ * Opens the queue of an experiment that exists, and closes it when `use` has ended.
+ * @throws ERR_QUEUE if there is no experiment
+ */
+export async function withQueue(
+  { directory, url }: ExperimentLocation,
+  use: (queue: Queue) => Promise<void>,
+): Promise<void> {
+  const queue = await openQueue(url, directory, { create: false });
+  if (queue === null) throw noExperiment({ directory, url });
+  try {
+    await use(queue);
+  } finally {
+    await queue.close();
+  }
+}
+
+export function whereText({ directory, url }: ExperimentLocation): string {
+  return sanitize(url === null ? directory : withoutPassword(url), 300);
+}
+
+export function noExperiment(location: ExperimentLocation): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_QUEUE',
+    `there is no experiment in ${whereText(location)}: start one with gpu-owner exp run, or name its directory with --project.`,
   );
 }

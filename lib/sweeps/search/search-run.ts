@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { sleep } from '../../platform/index.ts';
 import { type Comparison, drawTrials, isDrawn, type SeededSearch } from '../files/index.ts';
+import { isTrial, metricOf, stepOf } from '../progress/index.ts';
 import {
   batchesOf,
   completionsAfter,
@@ -12,8 +13,7 @@ import {
   type WorkerInfo,
 } from '../queue/index.ts';
 import { type TaskSpec, taskId, type Values } from '../task/index.ts';
-import { findLeft, isTrial, metricOf, stepOf } from './best-trials.ts';
-import { codeSpace, codeTrial, decodeTrial } from './coding.ts';
+import { codeSpace, codeTrial, decodeTrial, isInSpace } from './coding.ts';
 import { Sampler, SamplerGoneError } from './sampler.ts';
 
 /** The workers of this process. */
@@ -314,6 +314,25 @@ export class SearchRun {
     this.#trials.set(id, { id, parameters, state: 'pending', since: 0, ended: 0, number });
     this.#restarts = 0;
   }
+}
+
+/** The tasks of a phase that aren't trials of a search, as {@link SearchRecord} has them. @param before the last search */
+export async function findLeft(
+  queue: Pick<Queue, 'tasks'>,
+  search: Pick<SeededSearch, 'name' | 'parameters' | 'taskOf'>,
+  seed: number | null,
+  before: SearchRecord | null,
+): Promise<SearchRecord['left']> {
+  const left: Record<string, number | null> = {};
+  const earlier = before?.phase === search.name ? before : null;
+  for await (const { task } of queue.tasks()) {
+    if (!isTrial({ phase: search.name, left: {} }, task)) continue;
+    const { id } = task;
+    const own = (Object.hasOwn(earlier?.left ?? {}, id) ? earlier?.left[id] : earlier?.seed) ?? null;
+    const isOther = seed !== null && own !== null && own !== seed;
+    if (isOther || !isInSpace(search, task)) left[id] = own;
+  }
+  return left;
 }
 
 /** Keeps in the task list what a search is, for those who show it and for workers. */

@@ -1,6 +1,6 @@
+import { metricOf } from '../progress/index.ts';
 import type { Queue, SearchRecord } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
-import { metricOf } from './best-trials.ts';
 import { isStopped, rungsUntil, valueAtRung } from './stopping.ts';
 
 /** The values that a running trial has reported. */

@@ -13,9 +13,9 @@ import {
   TIMEOUTS,
   timestamp,
 } from '../../platform/index.ts';
+import { STOPPED } from '../progress/index.ts';
 import { type Project, UnsafePathError } from '../project/index.ts';
 import type { Attempt, SearchRecord, WorkerQueue } from '../queue/index.ts';
-import { STOPPED } from '../search/index.ts';
 import type { Task, TaskCommand, Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
 import { isDiskFull, readResult } from './result-file.ts';

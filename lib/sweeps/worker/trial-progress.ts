@@ -2,8 +2,9 @@ import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { ifFailed, isFailure } from '../../errors.ts';
 import { sleep } from '../../platform/index.ts';
+import { metricOf } from '../progress/index.ts';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
-import { metricOf, TrialCourse } from '../search/index.ts';
+import { TrialCourse } from '../search/index.ts';
 import { isValues, Literal, readValue, type Value, type Values } from '../task/index.ts';
 import type { WandbRun } from './wandb-run.ts';
 

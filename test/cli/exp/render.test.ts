@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { render } from '../../../lib/cli/exp/render.ts';
 import type { RunView } from '../../../lib/sweeps/control/experiment.ts';
-import { Eta } from '../../../lib/sweeps/manager/progress.ts';
+import { Eta } from '../../../lib/sweeps/progress/progress.ts';
 
 function view(workers: number, changes: Partial<RunView> = {}): RunView {
   const counts = { pending: 191, active: workers, completed: 43, failed: 2, cancelled: 0 };

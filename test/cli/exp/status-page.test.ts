@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { statusPage } from '../../../lib/cli/exp/status.ts';
-import type { Status } from '../../../lib/sweeps/manager/progress.ts';
+import type { Status } from '../../../lib/sweeps/progress/progress.ts';
 import type { AttemptInfo } from '../../../lib/sweeps/queue/queue.ts';
 
 const attempt: AttemptInfo = {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { formatProgress } from '../../../lib/sweeps/manager/progress.ts';
+import { formatProgress } from '../../../lib/sweeps/progress/progress.ts';
 
 test.each([
   [45, 240, '45/240 (18.8%)'],

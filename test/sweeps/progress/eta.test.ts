@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Eta, formatRate } from '../../../lib/sweeps/manager/progress.ts';
+import { Eta, formatRate } from '../../../lib/sweeps/progress/progress.ts';
 
 test('the estimate is unknown until two tasks have ended', () => {
   const eta = new Eta(0, 45);

@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { showValue } from '../../platform/index.ts';
-import type { Queue } from '../queue/index.ts';
+import type { Queue } from './queue.ts';
 
 /** Finds the id of a named task. @throws ERR_INVALID_ARGUMENT for a name that no task has, or several */
 export async function resolveTask(queue: Queue, name: string): Promise<string> {

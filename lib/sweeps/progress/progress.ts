@@ -1,5 +1,5 @@
 import type { AttemptInfo, Counts, Pause, Queue, SearchRecord, TaskRow } from '../queue/index.ts';
-import { type Best, BestTrials, isTrial } from '../search/index.ts';
+import { type Best, BestTrials, isTrial } from './best-trials.ts';
 
 /** Tasks by their states, and how many there are. */
 export interface Tally {

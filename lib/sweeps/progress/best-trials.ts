@@ -1,6 +1,5 @@
 import { sanitize } from '../../platform/index.ts';
 import type { SweepTrials } from '../../shapes/index.ts';
-import type { SeededSearch } from '../files/index.ts';
 import {
   type Completed,
   type Completion,
@@ -9,8 +8,6 @@ import {
   type SearchRecord,
 } from '../queue/index.ts';
 import { formatValue, Literal, type Task, type Value, type Values } from '../task/index.ts';
-
-import { isInSpace } from './coding.ts';
 
 /** The member of a result that says at which step a trial was stopped early. */
 export const STOPPED = 'stopped';
@@ -164,25 +161,6 @@ export function isTrial(
   { id, destinations }: Completed['task'],
 ): boolean {
   return destinations.some((each) => each.phase === phase) && !Object.hasOwn(left, id);
-}
-
-/** The tasks of a phase that aren't trials of a search, as {@link SearchRecord} has them. @param before the last search */
-export async function findLeft(
-  queue: Pick<Queue, 'tasks'>,
-  search: Pick<SeededSearch, 'name' | 'parameters' | 'taskOf'>,
-  seed: number | null,
-  before: SearchRecord | null,
-): Promise<SearchRecord['left']> {
-  const left: Record<string, number | null> = {};
-  const earlier = before?.phase === search.name ? before : null;
-  for await (const { task } of queue.tasks()) {
-    if (!isTrial({ phase: search.name, left: {} }, task)) continue;
-    const { id } = task;
-    const own = (Object.hasOwn(earlier?.left ?? {}, id) ? earlier?.left[id] : earlier?.seed) ?? null;
-    const isOther = seed !== null && own !== null && own !== seed;
-    if (isOther || !isInSpace(search, task)) left[id] = own;
-  }
-  return left;
 }
 
 /** The value of a metric: a number of the result, or of a map in it (`valid.loss`). null: there is none, or no finite one. */

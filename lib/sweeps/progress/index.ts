@@ -1,0 +1,15 @@
+export { type Best, BestTrials, describeTrial, isTrial, metricOf, STOPPED, stepOf } from './best-trials.ts';
+export {
+  Eta,
+  formatProgress,
+  formatRate,
+  isOver,
+  type Progress,
+  type RunProgress,
+  readFailures,
+  readProgress,
+  readStatus,
+  type Status,
+  type Tally,
+  tallyOf,
+} from './progress.ts';
