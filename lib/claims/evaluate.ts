@@ -425,8 +425,8 @@ export function evaluateOne(
 
 /** Bans count, but the thresholds of configuration files were for the claim of the job: its own use must not exclude it now. */
 function withinJob(criteria: NormalizedCriteria): NormalizedCriteria {
-  const { devices, exclude, excludeNames } = criteria;
-  return { ...(criteria.ofCall ?? criteria), devices, exclude, excludeNames };
+  const { devices, exclude } = criteria;
+  return { ...(criteria.ofCall ?? criteria), devices, exclude };
 }
 
 const NOBODY: ReadonlySet<number> = new Set();

@@ -40,13 +40,7 @@ export const CRITERIA = {
     isRepeatable: true,
     help: 'use only these GPUs: indices, ranges, UUIDs, names (0,2-3); MIG instances as 0:2',
   },
-  exclude: { value: 'LIST', isRepeatable: true, help: 'never use these GPUs' },
-  'exclude-names': {
-    value: 'NAME',
-    isRepeatable: true,
-    help: 'never use models of this name',
-    isAdvanced: true,
-  },
+  exclude: { value: 'LIST', isRepeatable: true, help: 'never use these GPUs, or models of this name' },
   force: { help: 'accept GPUs that are unhealthy or in use, unless they are leased' },
 } satisfies Readonly<Record<Kebab<keyof Criteria>, Option>>;
 

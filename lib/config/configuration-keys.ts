@@ -5,7 +5,6 @@ import { type ConventionChoice, parseConventions } from './convention-choice.ts'
 import {
   type Criteria,
   type DeviceRule,
-  type NameRule,
   type NormalizedCriteria,
   normalizeCriteria,
   parseBoolean,
@@ -84,7 +83,6 @@ export interface Settings {
 export interface Entries extends Settings, Pick<Criteria, Threshold> {
   devices?: readonly DeviceRule[];
   exclude?: readonly DeviceRule[];
-  excludeNames?: readonly NameRule[];
   notifyCommand?: readonly string[];
   notifyWebhook?: URL;
 }
@@ -92,7 +90,6 @@ export interface Entries extends Settings, Pick<Criteria, Threshold> {
 /** Checks the value of a key, a single one or a list, and returns it as {@link Entries} has it. */
 export const CHECKS: Readonly<Record<string, (value: unknown, option: string) => unknown>> = {
   exclude: (value, option) => criterion('exclude', value, option).exclude,
-  excludeNames: (value, option) => criterion('excludeNames', value, option).excludeNames,
   devices: (value, option) => criterion('devices', value, option).devices,
   ...Object.fromEntries(
     THRESHOLDS.map((key) => [key, (value: unknown, option: string) => criterion(key, value, option)[key]]),

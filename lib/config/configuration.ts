@@ -5,7 +5,6 @@ import type { Entries, Settings } from './configuration-keys.ts';
 import {
   type Criteria,
   type DeviceRule,
-  type NameRule,
   type NormalizedCriteria,
   type NormalizeSettings,
   normalizeCriteria,
@@ -25,7 +24,7 @@ const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'] as con
 
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
 const BANS = [
-  ...(['devices', 'exclude', 'excludeNames', 'limits', 'urgent', 'bookings'] as const),
+  ...(['devices', 'exclude', 'limits', 'urgent', 'bookings'] as const),
   ...(['enforce', 'usageCommands', 'idle', 'shareOveruse'] as const),
 ] as const;
 
@@ -39,18 +38,17 @@ export interface Configuration extends Settings {
   devices: readonly DeviceRule[];
   /** Bans of both files; neither user nor call can lift them. */
   exclude: readonly DeviceRule[];
-  excludeNames: readonly NameRule[];
   ownLimits?: Limits;
 }
 
-const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] };
+const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude: [] };
 
 /**
  * Reads the configuration files: the machine's (/etc/gpu-owner/config.yaml, or what GPU_OWNER_MACHINE_CONFIG names; '/dev/null'
  * for none) and the user's ($XDG_CONFIG_HOME/gpu-owner/config.yaml, by default in ~/.config). Both may be missing, but not one
  * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs in any case.
  *
- * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices`,
+ * Keys are those of the API: `exclude`, `devices`, the thresholds, `placeholder`, `visibleDevices`,
  * `conventions` and `cpuBind`; `hosts` and `hostGroups`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`; `urgent`.
  * {@link loadNotificationTargets} reads the keys for notifications.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
@@ -76,7 +74,6 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     thresholds: pick(settings, THRESHOLDS),
     devices: rules(({ devices }) => devices),
     exclude: rules(({ exclude }) => exclude),
-    excludeNames: rules(({ excludeNames }) => excludeNames),
     ...pick(settings, [...SETTINGS, ...JOB_KEYS]),
     ...pick({ ...machine, ...bans }, ['limits', 'idle', 'shareOveruse']),
     // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
@@ -123,7 +120,6 @@ export function mergeCriteria(
     ...merged,
     devices: [...configuration.devices, ...call.devices],
     exclude: [...configuration.exclude, ...call.exclude],
-    excludeNames: [...configuration.excludeNames, ...call.excludeNames],
     ofCall: call,
   };
 }

@@ -51,10 +51,8 @@ export interface Criteria {
   allowUnknown?: boolean | undefined;
   /** Only these GPUs. Default: all. */
   devices?: DeviceSelector | readonly DeviceSelector[] | undefined;
-  /** Not these GPUs. Default: none. */
+  /** Not these GPUs. A name that no GPU has excludes none. Default: none. */
   exclude?: DeviceSelector | readonly DeviceSelector[] | undefined;
-  /** No GPUs with such a name: a part of it ('T400') or a pattern ('*RTX 30*'). Default: none. */
-  excludeNames?: string | number | readonly (string | number)[] | undefined;
   /** Skip health, thresholds and processes; never leases, exclusions, bans, and processes on GPUs that admit one only. Default false. */
   force?: boolean | undefined;
 }
@@ -62,11 +60,6 @@ export interface Criteria {
 /** GPUs that a call, a user or a machine restricts a claim to, or bans. `source`: the file that says so; null: the call. */
 export interface DeviceRule {
   selectors: readonly Selector[];
-  source: string | null;
-}
-
-export interface NameRule {
-  pattern: string;
   source: string | null;
 }
 
@@ -83,7 +76,6 @@ export interface NormalizedCriteria {
   /** A GPU must be in each of these. */
   devices: readonly DeviceRule[];
   exclude: readonly DeviceRule[];
-  excludeNames: readonly NameRule[];
   force: boolean;
   /** The user's names for the options ('--min-free-memory'), for reasons and errors. */
   names: OptionNames;
@@ -103,7 +95,6 @@ const DEFAULTS: NormalizedCriteria = {
   allowUnknown: false,
   devices: [],
   exclude: [],
-  excludeNames: [],
   force: false,
   names: {},
 };
@@ -120,17 +111,16 @@ const CHECKS: Checks = {
   allowUnknown: parseBoolean,
   devices: parseDevices,
   exclude: (value, option) => deviceRules(parseSelectors(value, option)),
-  excludeNames: parseNames,
   force: parseBoolean,
 };
 
 export const CRITERIA_KEYS = Object.keys(CHECKS) as readonly (keyof Criteria)[];
 
 /** Conditions on a GPU's state, which a configuration file may set; a call's own win. */
-export type Threshold = Exclude<keyof Criteria, 'devices' | 'exclude' | 'excludeNames' | 'force'>;
+export type Threshold = Exclude<keyof Criteria, 'devices' | 'exclude' | 'force'>;
 
 export const THRESHOLDS = CRITERIA_KEYS.filter(
-  (key): key is Threshold => !['devices', 'exclude', 'excludeNames', 'force'].includes(key),
+  (key): key is Threshold => !['devices', 'exclude', 'force'].includes(key),
 );
 
 export interface NormalizeSettings {
@@ -195,25 +185,6 @@ function parseDevices(value: unknown, option: string): DeviceRule[] {
 
 function deviceRules(selectors: readonly Selector[]): DeviceRule[] {
   return selectors.length === 0 ? [] : [{ selectors, source: null }];
-}
-
-function parseNames(value: unknown, option: string): NameRule[] {
-  return (Array.isArray(value) ? value : [value]).map((each: unknown) => {
-    // The number of a model: 3090, A4000 written as 4000.
-    const pattern = typeof each === 'number' && Number.isSafeInteger(each) ? String(each) : each;
-    if (
-      typeof pattern !== 'string' ||
-      pattern.length > 100 ||
-      sanitize(pattern) !== pattern ||
-      !/[^*]/.test(pattern)
-    ) {
-      throw new GPUOwnerError(
-        'ERR_INVALID_ARGUMENT',
-        `${option}: ${showValue(each)} isn't the name of a GPU; use a part of it ('T400') or a pattern ('*RTX 30*')`,
-      );
-    }
-    return { pattern, source: null };
-  });
 }
 
 const EXAMPLES =

@@ -2,7 +2,7 @@ import type { NormalizedCriteria } from '../config/index.ts';
 import { formatBytes, MAX_USER_NAME_LENGTH, sanitize } from '../platform/index.ts';
 import { describeLease, describeShares, formatUnits } from './lease-text.ts';
 import { isMPSServer } from './listed-processes.ts';
-import { isDivided, matchesName, selects } from './selection.ts';
+import { isDivided, selects } from './selection.ts';
 import {
   type GPU,
   type JudgeContext,
@@ -101,13 +101,6 @@ function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | nu
   for (const { selectors, source } of criteria.exclude) {
     if (selectors.some((selector) => selects(selector, gpu))) {
       return source === null ? `excluded by ${name('exclude')}` : `banned by ${source}`;
-    }
-  }
-  for (const { pattern, source } of criteria.excludeNames) {
-    if (matchesName(pattern, gpu.name)) {
-      return source === null
-        ? `excluded by ${name('excludeNames')} (${pattern})`
-        : `banned by ${source} (${pattern})`;
     }
   }
   for (const { selectors, source } of criteria.devices) {

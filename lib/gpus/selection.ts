@@ -203,13 +203,15 @@ export function resolveDevices(
 }
 
 /**
- * Whether the GPUs that a call names exist. GPUs that configuration files name needn't: a dead card vanishes.
+ * Whether the GPUs that a call names exist. GPUs that configuration files name needn't: a dead card vanishes. Nor do models that are excluded.
  * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT, listing what exists.
  */
 export function checkDevices(criteria: NormalizedCriteria, gpus: readonly GPU[]): void {
   for (const key of ['devices', 'exclude'] as const) {
     for (const rule of criteria[key]) {
-      if (rule.source === null) resolveDevices(rule.selectors, gpus, criteria.names[key] ?? key);
+      if (rule.source !== null) continue;
+      const isChecked = ({ kind }: Selector) => key === 'devices' || kind !== 'name';
+      resolveDevices(rule.selectors.filter(isChecked), gpus, criteria.names[key] ?? key);
     }
   }
 }

@@ -183,7 +183,6 @@ def claim(
     allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
-    exclude_names: Optional[Selector] = None,
     force: bool = False,
     placeholder: Optional[str] = None,
     visible_devices: Optional[str] = None,
@@ -208,7 +207,7 @@ def claim(
     allow_processes: share with programs that run on the GPU without a claim.
     max_power: watts. max_utilization: percent. max_temperature: degrees Celsius. allow_unknown: accept those that the driver
         can't tell.
-    devices, exclude: indices of nvidia-smi, UUIDs, names, '0-3', or a list of them. exclude_names: names only.
+    devices, exclude: indices of nvidia-smi, UUIDs, names, '0-3', or a list of them.
     force: skip health, thresholds and other programs; never leases of others.
     placeholder: 'auto' (default), 'keep' or 'none': how long a small process keeps the GPUs visibly taken.
     visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES. While other claims

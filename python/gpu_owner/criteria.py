@@ -47,7 +47,6 @@ def criteria_words(
     allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
-    exclude_names: Optional[Selector] = None,
     force: bool = False,
 ) -> List[str]:
     args = []
@@ -60,9 +59,9 @@ def criteria_words(
     ):
         if value is not None:
             args.append(f"--{name}={number_word(value)}")
-    for name, selectors in (("devices", devices), ("exclude", exclude), ("exclude-names", exclude_names)):
+    for name, selectors in (("devices", devices), ("exclude", exclude)):
         if selectors is not None:
-            args += [f"--{name}={word}" for word in selected_words(selectors, name.replace("-", "_"))]
+            args += [f"--{name}={word}" for word in selected_words(selectors, name)]
     for name, flag in (("allow-processes", allow_processes), ("allow-unknown", allow_unknown), ("force", force)):
         if flag:
             args.append(f"--{name}")

@@ -86,7 +86,6 @@ class Executor(concurrent.futures.Executor):
         allow_unknown: bool = False,
         devices: Optional[Selector] = None,
         exclude: Optional[Selector] = None,
-        exclude_names: Optional[Selector] = None,
         force: bool = False,
         placeholder: Optional[str] = None,
         visible_devices: Optional[str] = None,

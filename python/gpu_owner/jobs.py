@@ -145,7 +145,6 @@ def submit(
     allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
-    exclude_names: Optional[Selector] = None,
     force: bool = False,
     placeholder: Optional[str] = None,
     visible_devices: Optional[str] = None,

@@ -108,7 +108,6 @@ def status(
     allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
-    exclude_names: Optional[Selector] = None,
     force: bool = False,
     command: Optional[Command] = None,
 ) -> List[GPUStatus]:

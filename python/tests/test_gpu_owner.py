@@ -965,7 +965,7 @@ class Parameters(OnMachine):
                 except gpu_owner.GPUUnavailableError:
                     return None
             print(which(min_free_memory="30GiB"), which(min_free_memory=30 * 1024**3), which(min_free_memory=30e9), which(min_free_memory="90GiB"))
-            print(which(exclude_names=["A100", "4090"]), which(devices="*4090"), which(devices=["2", 1], exclude=2))
+            print(which(exclude=["A100", "*4090*"]), which(devices="*4090"), which(devices=["2", 1], exclude=2))
             print(which(devices=0, max_power=80), which(devices=0, max_power=80, force=True))
             print(which(devices=1, max_temperature=5), which(devices=1, max_utilization=50.5, placeholder="none"))
             print(which(lock_timeout=1.5))
@@ -982,7 +982,7 @@ class Parameters(OnMachine):
             for mistake in (
                 dict(count=0), dict(count=4), dict(count=True), dict(count="2"), dict(count=1.5), dict(wait=-1), dict(wait=float("nan")), dict(wait="soon"),
                 dict(wait=[]), dict(min_free_memory="20 bananas"), dict(min_free_memory=20), dict(max_used_memory="20"), dict(max_power="much"), dict(devices=[]), dict(devices=9), dict(devices=1.5),
-                dict(placeholder="no"), dict(visible_devices="name"), dict(exclude=["-x"]),
+                dict(placeholder="no"), dict(visible_devices="name"), dict(devices=["-x"]),
             ):
                 try:
                     gpu_owner.claim(**mistake)

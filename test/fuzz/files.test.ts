@@ -30,7 +30,6 @@ afterAll(() => rmSync(directory, { recursive: true }));
 
 const keys = [
   'exclude',
-  'excludeNames',
   'devices',
   'minFreeMemory',
   'maxPower',
@@ -42,8 +41,6 @@ const keys = [
 ];
 const configuration = `# ours
 exclude: [0, 'GPU-1', 2-3]
-excludeNames:
-  - RTX*
 devices: 0-7
 minFreeMemory: 20GiB
 maxPower: 80

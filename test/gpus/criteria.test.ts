@@ -15,7 +15,6 @@ describe('normalizeCriteria', () => {
       allowUnknown: false,
       devices: [],
       exclude: [],
-      excludeNames: [],
       force: false,
       names: {},
     };
@@ -32,7 +31,6 @@ describe('normalizeCriteria', () => {
       maxUtilization: 1,
       maxTemperature: '60C',
       force: true,
-      excludeNames: ['T400', 3090],
     });
     expect(criteria).toMatchObject({
       minFreeMemory: 20 * GIB,
@@ -42,10 +40,6 @@ describe('normalizeCriteria', () => {
       maxUtilization: 1,
       maxTemperature: 60,
       force: true,
-      excludeNames: [
-        { pattern: 'T400', source: null },
-        { pattern: '3090', source: null },
-      ],
     });
     expect(normalizeCriteria({ maxUsedMemory: 'any' }).maxUsedMemory).toBe('any');
   });
@@ -100,11 +94,9 @@ describe('normalizeCriteria', () => {
     ['devices', -1],
     ['exclude', 1.5],
     ['exclude', {}],
-    ['excludeNames', ''],
-    ['excludeNames', '*'],
-    ['excludeNames', ['ok', 1.5]],
-    ['excludeNames', ['\x1b[2J']],
-    ['excludeNames', 'x'.repeat(101)],
+    ['exclude', ['ok', 1.5]],
+    ['exclude', ['\x1b[2J']],
+    ['exclude', 'x'.repeat(101)],
     ['force', 'true'],
   ])('rejects %s: %j', (key, value) => {
     expect(refusal(() => normalizeCriteria({ [key]: value }))).toMatch(new RegExp(`^${key}: `));

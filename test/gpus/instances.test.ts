@@ -105,7 +105,7 @@ describe('an instance', () => {
     expect(judged(small, { minFreeMemory: '15GiB' }).reason).toMatch(/has only 10 GiB/);
     expect(judged(small, { maxTemperature: 20 }).state).toBe('busy');
     expect(judged(small, { maxPower: 80 }).reason).toMatch(/doesn't tell power/);
-    expect(judged(small, { excludeNames: 'MIG' }).state).toBe('excluded');
+    expect(judged(small, { exclude: 'MIG' }).state).toBe('excluded');
     expect(judged(parent, {}).reason).toBe('MIG is on: divided into instances, which are claimed instead');
     expect(judged(parent, { force: true }).state).toBe('unavailable');
   });

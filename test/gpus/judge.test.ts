@@ -291,7 +291,7 @@ describe('an excluded or unavailable GPU', () => {
     });
     expect(verdict(makeGPU(1), { devices: '1-3' })).toEqual(FREE);
     expect(verdict(makeGPU(0), { exclude: 'GPU-0' }).reason).toBe('excluded by exclude');
-    expect(verdict(makeGPU(0), { excludeNames: 'a100' }).reason).toBe('excluded by excludeNames (a100)');
+    expect(verdict(makeGPU(0), { exclude: 'a100' }).reason).toBe('excluded by exclude');
     expect(verdict(makeGPU(0), {}, { visible }).reason).toBe(
       'not in the CUDA_VISIBLE_DEVICES that was inherited',
     );
@@ -302,16 +302,15 @@ describe('an excluded or unavailable GPU', () => {
 
   it('has the banning file in its reason', () => {
     const source = '/etc/gpu-owner/config.yaml';
-    const base = normalizeCriteria({ exclude: 0, excludeNames: 'T400', devices: [1, 2] });
+    const base = normalizeCriteria({ exclude: [0, 'T400'], devices: [1, 2] });
     const banned = {
       ...base,
       exclude: base.exclude.map((rule) => ({ ...rule, source })),
-      excludeNames: [{ pattern: 'T400', source }],
     };
     const judged = (gpu: GPU, criteria: typeof base) =>
       judge(gpu, { lease: null, visible: null, criteria }).reason;
     expect(judged(makeGPU(0), banned)).toBe(`banned by ${source}`);
-    expect(judged(makeGPU(1, { name: 'T400' }), banned)).toBe(`banned by ${source} (T400)`);
+    expect(judged(makeGPU(1, { name: 'T400' }), banned)).toBe(`banned by ${source}`);
     const limited = { ...normalizeCriteria(), devices: base.devices.map((rule) => ({ ...rule, source })) };
     expect(judged(makeGPU(0), limited)).toBe(`not among the devices that ${source} allows`);
   });
@@ -362,7 +361,7 @@ describe('force', () => {
     const force = { force: true };
     expect(verdict(busy, force, { lease: makeLease() }).state).toBe('leased');
     expect(verdict(busy, { ...force, exclude: 0 }).state).toBe('excluded');
-    expect(verdict(busy, { ...force, excludeNames: 'A100' }).state).toBe('excluded');
+    expect(verdict(busy, { ...force, exclude: 'A100' }).state).toBe('excluded');
     expect(verdict(busy, { ...force, devices: 3 }).state).toBe('excluded');
     expect(verdict(busy, force, { visible: new Set() }).state).toBe('excluded');
     expect(verdict(makeGPU(0, { migEnabled: true }), force).state).toBe('unavailable');

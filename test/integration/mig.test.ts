@@ -194,8 +194,8 @@ describe('a claim without a choice', () => {
     expect(await find('--devices', '2g.20gb')).toEqual(['0:2']);
     expect(await find('--devices', gpu?.uuid ?? '', '--exclude', '1:0,1:1')).toEqual(['1:2']);
     expect(await find('--devices', '0-1', '--exclude', '0')).toEqual(['1:0']);
-    expect(await find('--exclude', '2-3', '--exclude-names', '1g.10gb')).toEqual(['0:2']);
-    expect(await find('-n', '5', '--exclude-names', 'MIG')).toMatch(/of which 4 may be used here/);
+    expect(await find('--exclude', '2-3', '--exclude', '1g.10gb,H200')).toEqual(['0:2']);
+    expect(await find('-n', '5', '--exclude', 'MIG')).toMatch(/of which 4 may be used here/);
   });
 
   test('takes only instances of an inherited CUDA_VISIBLE_DEVICES, in every form', async () => {

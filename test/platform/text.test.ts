@@ -98,13 +98,13 @@ describe('showValue', () => {
 });
 
 describe('closest', () => {
-  const known = ['minFreeMemory', 'maxUsedMemory', 'maxPower', 'devices', 'exclude', 'excludeNames'];
+  const known = ['minFreeMemory', 'maxUsedMemory', 'maxPower', 'devices', 'exclude', 'excludeAll'];
   it('finds what a mistyped word meant', () => {
     expect(closest('minFreeMemroy', known)).toBe('minFreeMemory');
     expect(closest('min-free-memory', known)).toBe('minFreeMemory');
     expect(closest('max_power', known)).toBe('maxPower');
     expect(closest('device', known)).toBe('devices');
-    expect(closest('excludenames', known)).toBe('excludeNames');
+    expect(closest('excludeall', known)).toBe('excludeAll');
   });
   it('suggests nothing for something else', () => {
     for (const word of ['colour', '', 'x', 'z'.repeat(10000)]) expect(closest(word, known)).toBeNull();

@@ -106,10 +106,11 @@ def _bans(criteria: Mapping[str, Any], command: Optional[Command] = None) -> Dic
     banned = dict(criteria)
     if ids:
         ids &= {gpu.index for gpu in snapshot(command_words(command), ["status", "--json"])}
-    for option, more in (("exclude", ids), ("exclude_names", names)):
-        if more:
-            given = criteria.get(option)
-            banned[option] = [*([] if given is None else selected_words(given, option)), *sorted(more)]
+    if ids or names:
+        given = criteria.get("exclude")
+        # The name 3090 would be an index.
+        patterns = [f"*{name}*" if name.isdigit() else name for name in sorted(names)]
+        banned["exclude"] = [*([] if given is None else selected_words(given, "exclude")), *sorted(ids), *patterns]
     return banned
 
 
