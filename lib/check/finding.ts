@@ -33,6 +33,7 @@ export const CATALOGUE = {
   'gpu-unusable': 'problem',
   'memory-repair-pending': 'warning',
   'nvlink-down': 'warning',
+  'pcie-narrow': 'warning',
   'persistence-off': 'note',
   'rule-without-gpu': 'warning',
   cuda: 'ok',

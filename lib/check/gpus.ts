@@ -10,6 +10,7 @@ import {
   tryEach,
 } from '../claims/index.ts';
 import { driverLibraries, loadConfiguration } from '../config/index.ts';
+import { machinePath } from '../conventions/index.ts';
 import { ifPossible } from '../errors.ts';
 import {
   CUDA_HANGS,
@@ -25,7 +26,7 @@ import {
   resetOf,
 } from '../gpus/index.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
-import { formatSince, listWords, pathIn } from '../platform/index.ts';
+import { formatSince, listWords, pathIn, readSmallFile } from '../platform/index.ts';
 import { findFreeGPUs, getGPUs } from '../status/index.ts';
 import { reportRules } from './configuration.ts';
 import type { Report } from './finding.ts';
@@ -54,6 +55,7 @@ export async function checkGPUs(report: Report): Promise<void> {
       .map(({ persistence }) => persistence),
   );
   reportLinks(report, gpus);
+  reportLanes(report, gpus);
   reportRules(report, gpus);
   await checkCUDA(report);
   reportOverdue(report, await getGPUs());
@@ -69,6 +71,26 @@ function reportLinks(report: Report, gpus: readonly GPU[]): void {
       'nvlink-down',
       `${nameOf(gpu)}: ${inactive} of its ${active + inactive} NVLinks are down.`,
       `\`nvidia-smi nvlink --status -i ${gpu.index}\` shows them. Check the bridge; with NVSwitches, the fabric manager (\`systemctl status nvidia-fabricmanager\`).`,
+    );
+  }
+}
+
+/** An idle GPU may switch lanes off to save power; one that is busier than this, in percent, needs them. */
+const MIN_LOAD = 50;
+
+function reportLanes(report: Report, gpus: readonly GPU[]): void {
+  for (const gpu of gpus) {
+    if (gpu.pciBusId === null || (gpu.utilizationPercent ?? 0) < MIN_LOAD) continue;
+    // The driver writes the domain with eight digits, the kernel with four.
+    const device = gpu.pciBusId.toLowerCase().replace(/^0000(?=....:)/, '');
+    const lanes = (which: string) =>
+      Number(readSmallFile(machinePath(`/sys/bus/pci/devices/${device}/${which}_link_width`)));
+    const [used, most] = [lanes('current'), lanes('max')];
+    if (!(used > 0 && used < most)) continue;
+    report.add(
+      'pcie-narrow',
+      `${nameOf(gpu)}: it computes, and its PCIe link has ${used} of ${most} lanes.`,
+      'Check that the card sits firmly, and that its slot and riser have as many lanes.',
     );
   }
 }

@@ -1,7 +1,7 @@
 // GPUs that belong together: every kind of claim takes connected ones, never later than others, and believes only what the driver,
 // root, or its own user says about connections.
 import { execFileSync } from 'node:child_process';
-import { chownSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -234,6 +234,28 @@ describe.skipIf(cpus().length < 2)('a command that is bound to processors', () =
     expect(stdout).toBe('cpus 0\n');
     expect(stderr).toContain('--cpu-bind: the processors near GPU 1 (');
   });
+});
+
+test('a PCIe link that is narrow while its GPU computes is reported, and no other', async () => {
+  const [narrow, wide] = (await machine.status()).map(({ pciBusId }: { pciBusId: string }) => pciBusId);
+  for (const [address, used] of [
+    [narrow, 8],
+    [wide, 16],
+  ]) {
+    const directory = join(
+      ...[machine.lockDirectory, '../root/sys/bus/pci/devices', String(address).slice(4).toLowerCase()],
+    );
+    mkdirSync(directory, { recursive: true });
+    writeFileSync(join(directory, 'current_link_width'), `${used}\n`);
+    writeFileSync(join(directory, 'max_link_width'), '16\n');
+  }
+
+  expect((await diagnosePart(machine, 'gpus')).ids).not.toContain('pcie-narrow');
+  machine.set('gpu=0', 'utilization=90');
+  machine.set('gpu=1', 'utilization=90');
+  expect(said(await diagnosePart(machine, 'gpus'), 'pcie-narrow')).toMatch(
+    /^GPU 0 [^\n]*: it computes, and its PCIe link has 8 of 16 lanes\. -> [^\n]*$/,
+  );
 });
 
 test('a bridge that is down connects nothing, and is shown', async () => {
