@@ -1,6 +1,6 @@
 // The locks of all processes, as the kernel shows them. Looking takes none.
 
-import { fstatSync, readdirSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import { ifPossible } from '../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { readSmallFile, statusAt } from './files.ts';
@@ -79,16 +79,47 @@ export function kernelLocks(): string | null {
   return [...lines].join('\n');
 }
 
-let known: { at: number; texts: readonly string[] } | null = null;
+/** Upper bound on what is read of the kernel's list at a time: any user can take a million locks. 33,000 locks. */
+const MAX_LIST_BYTES = 2 ** 21;
 
-/** How many locks of one byte of a file there are: those of this byte alone. @param maxAgeMs how old the kernel's list may be */
+/** The kernel's list of locks; null: it is too long. */
+function readBoundedList(): string | null {
+  const list = Buffer.allocUnsafe(MAX_LIST_BYTES);
+  const descriptor = ifPossible(() => openSync('/proc/locks', 'r'), -1);
+  if (descriptor < 0) return '';
+  try {
+    for (let size = 0; size < list.length; ) {
+      const length = readSync(descriptor, list, size, list.length - size, null);
+      if (length === 0) return list.toString('latin1', 0, size);
+      size += length;
+    }
+    return null;
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** How long a list that was too long isn't read again. */
+const TOO_LONG_MS = 1_000;
+
+let known: { at: number; texts: readonly string[] | null } | null = null;
+
+/**
+ * How many locks of one byte of a file there are: those of this byte alone. Infinity: the machine has too many locks to tell.
+ * @param maxAgeMs how old the kernel's list may be
+ */
 export function countLocks(inode: number, byte: number, maxAgeMs: number): number {
-  if (known === null || now() - known.at > maxAgeMs || maxAgeMs === 0) {
-    const texts = Array.from({ length: LOCK_READINGS }, () => readSmallFile('/proc/locks') ?? '');
-    known = { at: now(), texts };
+  const longest = known?.texts === null ? TOO_LONG_MS : maxAgeMs;
+  if (known === null || now() - known.at >= longest) {
+    const texts: string[] = [];
+    for (let text = readBoundedList(); text !== null; text = readBoundedList())
+      if (texts.push(text) === LOCK_READINGS) break;
+    known = { at: now(), texts: texts.length === LOCK_READINGS ? texts : null };
   }
   const end = `:${inode} ${byte} ${byte}\n`;
-  return Math.max(...known.texts.map((text) => text.split(end).length - 1));
+  return known.texts === null
+    ? Number.POSITIVE_INFINITY
+    : Math.max(...known.texts.map((text) => text.split(end).length - 1));
 }
 
 /** The open files of these processes that have locks, as far as this user may look within the time; default: of all. */

@@ -309,7 +309,7 @@ export function* linesOf(
   from = 0,
   chunkBytes = CHUNK_BYTES,
 ): Generator<{ line: string; begin: number; end: number }> {
-  const chunk = Buffer.alloc(chunkBytes);
+  const chunk = Buffer.alloc(Math.max(0, Math.min(chunkBytes, size - from)));
   let rest: Buffer = Buffer.alloc(0);
   let short = 0;
   for (let position = from; position < size; ) {

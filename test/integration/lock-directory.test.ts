@@ -22,6 +22,7 @@ import {
   command,
   type Finished,
   finished,
+  launcher,
   Machine,
   NOBODY,
   output,
@@ -541,6 +542,23 @@ describe('a lease file', () => {
       await end;
     }
   });
+
+  test.skipIf(noMounts !== null)(
+    `are refused where a stranger has locked the directory, and the kernel lists too many locks to find a holder${because(noMounts)}`,
+    async () => {
+      await makeLeaseFiles();
+      const list = join(machine.directory, 'list');
+      writeFileSync(list, '1: OFDLCK  ADVISORY  WRITE -1 fe:00:1 7 7\n'.repeat(60_000));
+      const claim = ['mount --bind "$0" /proc/locks && exec "$@"', list, launcher, ...RUN];
+      const run = () => machine.run(['unshare', '-m', 'sh', '-c', ...claim], here());
+      expect((await run()).code).toBe(0);
+      const release = await lock(directory, 'ofd-read', '0', '0');
+      const { code, stderr } = await run();
+      expect([code, stderr]).toEqual([75, expect.stringMatching(/GPU 0: leased.*\n.*GPU 1: leased/)]);
+      await release();
+      expect((await run()).code).toBe(0);
+    },
+  );
 
   test('claims never hang in a lock directory that is replaced again and again', async () => {
     await makeLeaseFiles();

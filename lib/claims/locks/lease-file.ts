@@ -139,7 +139,7 @@ function isHeldByte(itself: number, byte: number, own: number): boolean {
 }
 
 /** How long the kernel's list counts for readers, in ms: to read it keeps all from locking. */
-const LIST_MAX_AGE_MS = 100;
+const LIST_MAX_AGE_MS = 1_000;
 
 /** Whether a lease with this name is held, of the file that has the name or of one that was removed. */
 export function isNameLocked(
