@@ -61,54 +61,6 @@ if TYPE_CHECKING:
     from .worker_thread import WorkerDiedError as WorkerDiedError
 
 __version__ = "0.2.0"
-__all__ = [
-    "CUDAInitializedError",
-    "Claim",
-    "CommandNotFoundError",
-    "Executor",
-    "GPU",
-    "GPUOwner",
-    "GPUOwnerError",
-    "GPUScheduler",
-    "GPUStatus",
-    "GPUUnavailableError",
-    "InstallationError",
-    "Job",
-    "NoDriverError",
-    "NoTaskError",
-    "NvidiasmiError",
-    "PyCudaPlaceholder",
-    "PytorchPlaceholder",
-    "Task",
-    "TensorflowPlaceholder",
-    "UsageError",
-    "WaitTimeoutError",
-    "WorkerDiedError",
-    "claim",
-    "claim_gpus",
-    "cleanup_stale_locks",
-    "find_free_gpus",
-    "get_free_gpus",
-    "get_gpu_info",
-    "get_gpu_memory_usage",
-    "get_gpu_names",
-    "get_gpu_power_usage",
-    "get_gpu_utilization",
-    "get_lock_path",
-    "get_total_num_gpus",
-    "is_gpu_locked",
-    "limit_memory",
-    "lock_gpu",
-    "pytorch_placeholder",
-    "release_gpus",
-    "report",
-    "result",
-    "status",
-    "submit",
-    "task",
-    "tensorflow_placeholder",
-]
-
 # As the program was started: claims may be made later, and change them.
 initial_variables = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")}
 
@@ -135,6 +87,7 @@ _MODULES = {
     "tasks": "Task report result task",
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = sorted(_HOMES)
 
 if not TYPE_CHECKING:
 

@@ -13,7 +13,7 @@ import weakref
 
 from . import environment
 from .command import command_words
-from .criteria import criteria_among, explains_options, wait_option, whole_count
+from .criteria import criteria_among, wait_option, whole_count
 from .cuda import cuda_devices, import_torch, refuse_after_fork
 from .environment import (
     all_wide,
@@ -167,7 +167,6 @@ class WideClaim(LateClaim):
     _wide = True
 
 
-@explains_options
 def claim(
     count: int = 1,
     *,

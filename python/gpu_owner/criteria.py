@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import operator
 import re
@@ -12,12 +11,11 @@ from .errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
+    from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Union
 
     Size = Union[int, float, str]
     Selector = Union[int, str, Iterable[Union[int, str]]]
     Command = Union[str, Sequence[str]]
-    _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def selected_words(value: Selector, name: str) -> List[str]:
@@ -107,6 +105,18 @@ def duration_word(value: Union[float, str], name: str) -> str:
     raise UsageError(f"{name}: {value!r} is not a duration; use seconds, or a string such as '10m'")
 
 
+def request_words(options: Mapping[str, Any]) -> List[str]:
+    """The parameters that `Executor` and `submit` have in common, and some of `submit` alone."""
+    args = [f"--gpus={whole_count(options['gpus'], 'gpus')}", wait_option(options["wait"]), *criteria_among(options)]
+    for name in ("name", "note", "array", "signal", "retry", "memory", "placeholder", "visible_devices"):
+        if options.get(name) is not None:
+            args.append(f"--{name.replace('_', '-')}={options[name]}")
+    for name in ("time_limit", "idle", "grace"):
+        if options[name] is not None:
+            args.append(f"--{name.replace('time_limit', 'for')}={duration_word(options[name], name)}")
+    return args + [f"--{name}" for name in ("notify", "together", "urgent", "preemptible") if options.get(name)]
+
+
 @contextlib.contextmanager
 def parameters_called(**names: str) -> Iterator[None]:
     """Errors name the parameters that the caller wrote: `num_gpus` where `claim` says `count`."""
@@ -115,49 +125,3 @@ def parameters_called(**names: str) -> Iterator[None]:
     except UsageError as error:
         message = re.sub(rf"\A({'|'.join(names)})(?=:)", lambda match: names[match.group()], str(error))
         raise UsageError(message, error.exit_code, error.code) from None
-
-
-# Names that others use for options of claim() and submit().
-_MEANT = {
-    "claim": {
-        "the number of GPUs is the first argument: claim(2)": "gpus gpu n num num_gpus ngpus gpu_count n_gpus number",
-        "write wait='10m'": "timeout max_wait wait_timeout",
-        "write wait=False": "no_wait nowait blocking block",
-        "write min_free_memory='20GiB'": "mem min_memory vram free_memory gpu_memory",
-        "write devices=…": "device gpu_ids ids device_ids",
-    },
-    "submit": {
-        "write gpus=2": "count gpu n num num_gpus ngpus gpu_count n_gpus",
-        "write time_limit='4h'": "timeout for_ time limit",
-        "write min_free_memory='20GiB'": "mem min_memory vram free_memory gpu_memory",
-        "write devices=…": "device gpu_ids ids device_ids",
-        "write cwd=…": "directory chdir workdir",
-    },
-    "Executor": {
-        "write gpus=2": "count gpu n num num_gpus ngpus gpu_count n_gpus",
-        "write max_workers=4": "workers n_workers num_workers n_jobs processes max_processes",
-        "write time_limit='4h'": "timeout for_ time limit",
-        "write min_free_memory='20GiB'": "mem min_memory vram free_memory gpu_memory",
-    },
-}
-
-
-def explains_options(function: _Function) -> _Function:
-    """A TypeError for an option that there isn't says which one is meant."""
-    name = function.__qualname__.partition(".")[0]
-    known = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
-
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        for option in options:
-            if option in known:
-                continue
-            import difflib
-
-            near = difflib.get_close_matches(option, [each for each in known if not each.startswith("_")], 1)
-            meant = [remedy for remedy, words in _MEANT[name].items() if option in words.split()]
-            hint = meant[0] if meant else f"did you mean {near[0]}?" if near else f"help(gpu_owner.{name}) lists them"
-            raise TypeError(f"{name}() has no option {option}; {hint}")
-        return function(*args, **options)
-
-    return call  # type: ignore[return-value]

@@ -19,7 +19,7 @@ import weakref
 from multiprocessing import process, spawn
 
 from .command import command_words, own_command, read_json
-from .criteria import criteria_among, duration_word, explains_options, wait_option, whole_count
+from .criteria import criteria_among, request_words, whole_count
 from .errors import GPUOwnerError, UsageError
 from .worker import Pickler, run_chunk
 from .worker_thread import MAX_QUEUE_AGE_S, Call, Worker
@@ -60,7 +60,6 @@ class Executor(concurrent.futures.Executor):
     Functions, arguments and results are pickled; with cloudpickle installed, functions of a notebook and lambdas will do.
     """
 
-    @explains_options
     def __init__(
         self,
         gpus: int = 1,
@@ -100,18 +99,8 @@ class Executor(concurrent.futures.Executor):
                 "`if __name__ == '__main__':`"
             )
         self._words = command_words(command)
-        self._args = [f"--gpus={whole_count(gpus, 'gpus')}", wait_option(wait), *criteria_among(locals())]
-        for option, value in (
-            *(("memory", memory), ("placeholder", placeholder), ("visible-devices", visible_devices)),
-            *(("name", name), ("note", _own_note() if note is None else note)),
-        ):
-            if value is not None:
-                self._args.append(f"--{option}={value}")
-        for option, limit in (("for", time_limit), ("idle", idle), ("grace", grace)):
-            if limit is not None:
-                self._args.append(f"--{option}={duration_word(limit, option.replace('for', 'time_limit'))}")
-        flags = (("together", together), ("urgent", urgent), ("preemptible", preemptible))
-        self._args += [f"--{option}" for option, flag in flags if flag]
+        note = _own_note() if note is None else note
+        self._args = request_words(locals())
         if max_workers is None:
             max_workers = max(1, len(read_json(self._words, ["status", "--json", *criteria_among(locals())])) // max(1, gpus))
         self._max_workers = whole_count(max_workers, "max_workers")

@@ -7,7 +7,7 @@ import os
 import re
 
 from .command import command_words, output_of, read_json, run_command
-from .criteria import criteria_among, duration_word, explains_options, wait_option, whole_count
+from .criteria import duration_word, request_words
 from .environment import outer_environment
 from .errors import UsageError
 from .messages import ERROR, error_of
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 
     Path = Union[str, "os.PathLike[str]"]
     Jobs = Union[int, str, "Job", Iterable[Union[int, str, "Job"]]]
-
-
-class _State(str):
-    """A text that may be called: `job.state == "running"` is right, and so is `job.state() == "running"`."""
-
-    __slots__ = ()
-
-    def __call__(self) -> str:
-        return str(self)
 
 
 def _job_number(value: Any) -> int:
@@ -101,9 +92,9 @@ class Job:
         raise UsageError(f"you have no job {self.id} on this machine; `gpu-owner jobs --all` lists those that you have")
 
     @property
-    def state(self) -> "_State":
-        """'waiting', 'running', 'completed', 'failed', 'cancelled' or 'lost'. `state()` is the same."""
-        return _State(self.info()["state"])
+    def state(self) -> str:
+        """'waiting', 'running', 'completed', 'failed', 'cancelled' or 'lost'."""
+        return self.info()["state"]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and self.id == other.id
@@ -115,7 +106,6 @@ class Job:
         return f"Job({self.id})"
 
 
-@explains_options
 def submit(
     words: Sequence[Path],
     *,
@@ -186,20 +176,13 @@ def submitted(options: Mapping[str, Any], on: Optional[str] = None) -> Tuple[Lis
     words, output, cwd = (options[name] for name in ("words", "output", "cwd"))
     if isinstance(words, (str, bytes)) or not words:
         raise UsageError(f"words: {words!r} is not a list of words such as ['python', 'train.py']; a shell's line is ['sh', '-c', line]")
-    args = ["submit", f"--gpus={whole_count(options['gpus'], 'gpus')}", wait_option(options["wait"]), *criteria_among(options)]
+    args = ["submit", *request_words(options)]
     if on is not None:
         args.append(f"--on={on}")
     if output is not None:
         args.append(f"--output={os.fspath(output)}")
-    for name in ("name", "note", "array", "signal", "retry", "memory", "placeholder", "visible_devices"):
-        if options[name] is not None:
-            args.append(f"--{name.replace('_', '-')}={options[name]}")
     for name in ("after", "after_ok"):
         args += [f"--{name.replace('_', '-')}={word}" for word in _jobs(options[name], name)]
-    for name in ("time_limit", "idle", "grace"):
-        if options[name] is not None:
-            args.append(f"--{name.replace('time_limit', 'for')}={duration_word(options[name], name)}")
-    args += [f"--{name}" for name in ("notify", "together", "urgent", "preemptible") if options[name]]
     try:
         args += ["--", *(os.fspath(word) for word in words)]
     except TypeError as error:

@@ -313,10 +313,6 @@ class Executors(OnMachine):
                 with Executor(max_workers=1, **options) as pool:
                     for future in [pool.submit(call, 1), pool.submit(call, 2)]:
                         print(type(future.exception()).__name__, str(future.exception()).splitlines()[0])
-            try:
-                Executor(n_jobs=2)
-            except TypeError as error:
-                print(error)
             """,
             "def bad(): raise ValueError('no data')",
         )
@@ -324,7 +320,6 @@ class Executors(OnMachine):
         self.assertEqual(lines[0], "UsageError 3 GPUs asked for, but this machine has 2:")
         self.assertEqual(set(lines[4:6]), {"WorkerDiedError a worker can't start: ValueError: no data"})
         self.assertRegex(lines[6], "^CommandNotFoundError '/nowhere' can't be started: No such file")
-        self.assertEqual(lines[8], "Executor() has no option n_jobs; write max_workers=4")
 
     def test_a_wait_that_is_over_fails_the_calls(self):
         with self.occupied("--gpus=2"):

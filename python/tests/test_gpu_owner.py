@@ -920,9 +920,9 @@ class Waiting(OnMachine):
 
     def test_the_reason_of_a_failure_is_in_the_exception_alone(self):
         with self.occupied():
-            code, _, err = self.start("gpu_owner.claim(wait=3)").end()
+            code, _, err = self.start("gpu_owner.claim(wait=0.3)").end()
         self.assertEqual(code, 1)
-        self.assertEqual(err.count("timed out after 3 s"), 1)
+        self.assertEqual(err.count("timed out after 300 ms"), 1)
         self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in the queue:"), 1)
 
     def test_however_long_the_command_takes_to_end(self):
@@ -1075,35 +1075,6 @@ class Parameters(OnMachine):
         lease = [gpu["lease"] for gpu in self.status() if gpu["lease"]][0]
         self.assertRegex(lease["command"], rf"^python.*\(pid {script.pid}\)$")
 
-    def test_options_that_do_not_exist_are_refused_with_those_that_do(self):
-        lines = self.run_script(
-            """
-            for call in (
-                lambda: gpu_owner.claim(gpus=2),
-                lambda: gpu_owner.claim(timeout=10),
-                lambda: gpu_owner.claim(min_free_memroy="1GiB"),
-                lambda: gpu_owner.claim(xyz=1),
-                lambda: gpu_owner.claim(2, vram="20GiB"),
-                lambda: gpu_owner.submit(["true"], count=2),
-            ):
-                try:
-                    call()
-                except TypeError as error:
-                    print(error)
-            """
-        )
-        self.assertEqual(
-            lines,
-            [
-                "claim() has no option gpus; the number of GPUs is the first argument: claim(2)",
-                "claim() has no option timeout; write wait='10m'",
-                "claim() has no option min_free_memroy; did you mean min_free_memory?",
-                "claim() has no option xyz; help(gpu_owner.claim) lists them",
-                "claim() has no option vram; write min_free_memory='20GiB'",
-                "submit() has no option count; write gpus=2",
-            ],
-        )
-
 
 class Shares(OnMachine):
     machine = "2"
@@ -1231,22 +1202,14 @@ class AsTheCommand(OnMachine):
 class Looking(OnMachine):
     machine = "mixed"
 
-    def test_status_tells_the_end_of_a_time_limit(self):
-        job = self.start_words([str(COMMAND), "run", "--for", "1h", "--", "sh", "-c", "echo started; read _"])
+    def test_status_tells_the_end_of_a_time_limit_and_a_preemptible_lease(self):
+        job = self.start_words([str(COMMAND), "run", "--for", "1h", "--preemptible", "--", "sh", "-c", "echo started; read _"])
         self.assertEqual(job.line(), "started")
-        lines = self.run_script("print([gpu.lease.get('preemptible', False) for gpu in gpu_owner.status() if gpu.lease])")
-        self.assertEqual(lines, ["[False]"])
-        lines = self.run_script("print([gpu.lease['until'][:2] for gpu in gpu_owner.status() if gpu.lease])")
-        self.assertEqual(lines, ["['20']"])
         with self.occupied():
-            lines = self.run_script("print(sorted('until' not in gpu.lease for gpu in gpu_owner.status() if gpu.lease))")
-        self.assertEqual(lines, ["[False, True]"])
-
-    def test_status_marks_a_preemptible_lease(self):
-        job = self.start_words([str(COMMAND), "run", "--preemptible", "--", "sh", "-c", "echo started; read _"])
-        self.assertEqual(job.line(), "started")
-        lines = self.run_script("print([gpu.lease.get('preemptible', False) for gpu in gpu_owner.status() if gpu.lease])")
-        self.assertEqual(lines, ["[True]"])
+            lines = self.run_script(
+                "print(sorted((gpu.lease.get('until', '')[:2], gpu.lease.get('preemptible')) for gpu in gpu_owner.status() if gpu.lease))"
+            )
+        self.assertEqual(lines, ["[('', None), ('20', True)]"])
 
     def test_an_instance_of_mig_can_be_claimed_and_excluded_itself(self):
         lines = self.run_script(
@@ -1437,71 +1400,6 @@ class Reentering(OnMachine):
 
 
 class AsOthersDid(OnMachine):
-    def test_gpu_scheduler(self):
-        script = self.start(
-            """
-            from gpu_owner import GPUScheduler
-            with GPUScheduler(num_gpus=2, memory_free_threshold_gb=10, specific_gpus=[1, 2, 3]) as gpu_ids:
-                print(f"{gpu_ids} cuda:{gpu_ids[0]}", isinstance(gpu_ids, list))
-                input()
-            scheduler = GPUScheduler(max_wait_time=0, memory_free_threshold_gb=100, power_threshold_w=None)
-            for debug in (False, True):
-                scheduler._options["force"] = debug
-                try:
-                    with scheduler as gpu_ids:
-                        print(gpu_ids)
-                except gpu_owner.GPUUnavailableError:
-                    print("none")
-            """
-        )
-        self.assertEqual(script.line(), "[1, 2] cuda:1 True")
-        self.assertEqual(self.held(), [1, 2])
-        script.go()
-        self.assertEqual(script.end(), (0, "none\n[0]\n", ""))
-
-    def test_gpu_lock(self):
-        lines = self.run_script(
-            """
-            from gpu_owner import lock_gpu
-            with lock_gpu(uid=2) as lock:
-                print(lock.uid, os.environ["CUDA_VISIBLE_DEVICES"][-1])
-                try:
-                    lock_gpu(2)
-                except RuntimeError as error:
-                    print("leased by" in str(error))
-                with lock_gpu() as other, lock_gpu(n=2) as more:
-                    print(other.uid, more.uid)
-            print(os.environ.get("CUDA_VISIBLE_DEVICES"))
-            """
-        )
-        self.assertEqual(lines, ["2 2", "True", "0 [1, 3]", "None"])
-
-    def test_safe_gpu(self):
-        script = self.start(
-            CUDA
-            + textwrap.dedent(
-                """
-                import gpu_owner as safe_gpu
-                numbers = []
-                owner = safe_gpu.GPUOwner(2, placeholder_fn=lambda device_no: numbers.append(device_no) or use(device_no))
-                print(numbers, [uuid[-1] for uuid in owner.placeholders], owner.devices_taken)
-                input()
-                try:
-                    safe_gpu.GPUOwner(3)
-                except RuntimeError as error:
-                    print(error.code)
-                owner.release()
-                print(os.environ.get("CUDA_VISIBLE_DEVICES"))
-                input()
-                """
-            )
-        )
-        self.assertEqual(script.line(), "[0, 1] ['0', '1'] [0, 1]")
-        self.assertEqual(self.held(), [0, 1])
-        script.go()
-        self.assertEqual([script.line(), script.line()], ["ERR_CUDA_INITIALIZED", "None"])
-        self.assertEqual(self.held(), [])
-
     def test_safe_gpu_for_the_life_of_the_process(self):
         script = self.start("gpu_owner.claim_gpus(3)\nprint(gpu_owner.gpu_owner.devices_taken)\ninput()")
         self.assertEqual(script.line(), "[0, 1, 2]")
@@ -1534,11 +1432,6 @@ class Packaging(unittest.TestCase):
         source = f"import os, sys; sys.path.insert(0, {str(MODULE.parent)!r}); had = set(sys.modules); import gpu_owner; print(set(sys.modules) - had)"
         out = subprocess.run([*PYTHON, "-c", source], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
         self.assertEqual(out, "{'gpu_owner'}\n")
-
-    def test_every_public_name_has_a_home(self):
-        source = f"import sys; sys.path.insert(0, {str(MODULE.parent)!r}); import gpu_owner; from gpu_owner import *; print(set(gpu_owner.__all__) ^ set(gpu_owner._HOMES))"
-        out = subprocess.run([*PYTHON, "-c", source], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
-        self.assertEqual(out, "set()\n")
 
     def test_version(self):
         version = json.loads((ROOT / "package.json").read_text())["version"]

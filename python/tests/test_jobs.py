@@ -47,7 +47,7 @@ class Jobs(OnMachine):
             """
             job = gpu_owner.submit(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES | tr , '\\\\n'; echo later; exit 3"], gpus=2, name="train", note="a try")
             print(job, job.id, job == gpu_owner.Job(1), job != gpu_owner.Job(2), len({job, gpu_owner.Job(1)}))
-            print(job.wait(), job.state(), [job.info()[key] for key in ("exitCode", "name", "note", "count")])
+            print(job.wait(), job.state, [job.info()[key] for key in ("exitCode", "name", "note", "count")])
             print(len(job.log().splitlines()), repr(job.log(lines=1)), repr(job.log(0)))
             print(job.wait(timeout=5), job.wait("5s"), job.cancel())
             """
@@ -60,7 +60,7 @@ class Jobs(OnMachine):
             import time
             from datetime import datetime
             job = gpu_owner.submit(["sleep", "1000"], time_limit="1h")
-            while job.state() != "running":
+            while job.state != "running":
                 time.sleep(0.05)
             job.extend("1h")
             job.extend(1800)
@@ -82,7 +82,7 @@ class Jobs(OnMachine):
     def test_it_goes_on_without_the_program_that_submitted_it(self):
         lines = self.run_script("print(gpu_owner.submit(['sh', '-c', 'while [ ! -e go ]; do sleep 0.02; done; echo done']).id)")
         self.assertEqual(lines, ["1"])
-        lines = self.run_script("print(gpu_owner.Job(1).state() in ('waiting', 'running'), repr(gpu_owner.Job(1).log()))")
+        lines = self.run_script("print(gpu_owner.Job(1).state in ('waiting', 'running'), repr(gpu_owner.Job(1).log()))")
         self.assertEqual(lines, ["True ''"])
         pathlib.Path(self.directory, "go").touch()
         self.assertEqual(self.run_script("print(gpu_owner.Job(1).wait(), gpu_owner.Job(1).log().split())"), ["0 ['done']"])
@@ -124,7 +124,7 @@ class Jobs(OnMachine):
             try:
                 job.wait()
             except gpu_owner.GPUOwnerError as error:
-                print(error.exit_code, "signal 9" in str(error), job.state())
+                print(error.exit_code, "signal 9" in str(error), job.state)
             job.cancel(grace=5)
             """
         )
@@ -147,7 +147,7 @@ class Jobs(OnMachine):
             third = gpu_owner.submit(["sh", "-c", "echo 3 >> order"], after=["first", second.id], after_ok=[second])
             never = gpu_owner.submit(["true"], after_ok=first)
             Path("go").touch()
-            print([job.wait() for job in (first, second, third, never)], never.state(), never.info()["reason"])
+            print([job.wait() for job in (first, second, third, never)], never.state, never.info()["reason"])
             print(read("order").split(), third.info()["after"])
             """
         )
