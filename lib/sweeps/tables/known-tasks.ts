@@ -100,6 +100,10 @@ export class KnownTasks implements Tasks {
     return this.completed.has(task);
   }
 
+  get completedCount(): number {
+    return this.completed.size;
+  }
+
   complete(task: number, sequence: number): void {
     this.completed.add(task);
     this.at(task).sequence = sequence;

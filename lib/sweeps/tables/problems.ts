@@ -76,11 +76,10 @@ export class Problems {
         count++;
       },
       end: () => {
-        if (first === null) return null;
+        if (first === null) return;
         const all =
           count === 1 ? '' : ` ${count} rows of this table count for no task, of which this is the first.`;
         this.once(first.key, first.text + all);
-        return `${table}: ${count} ${count === 1 ? 'row counts' : 'rows count'} for no task`;
       },
     };
   }
@@ -89,6 +88,6 @@ export class Problems {
 export interface RowProblems {
   /** @param why is only asked for the row that is named */
   add(line: number, cells: readonly string[], why: () => string): void;
-  /** @returns in short, for lists of problems; null: nothing */
-  end(): string | null;
+  /** Tells of the first one, and how many there are. */
+  end(): void;
 }

@@ -31,10 +31,6 @@ function missingIn(tables: readonly Table[]): number {
   return tables.reduce((sum, { waiting }) => sum + waiting.size, 0);
 }
 
-function noReport(): TablesReport {
-  return { imported: 0, restored: 0, appended: 0, problems: [] };
-}
-
 /**
  * Keeps the table of every output directory (`final_results.csv`) and the queue in step: rows of others complete tasks, completed
  * tasks get rows, never two in one table. Only one process may do so at a time: who holds `queue.manage()`.
@@ -56,7 +52,7 @@ export class ResultTables {
   private readonly written = new Set<Table>();
   private running: Promise<unknown> = Promise.resolve();
   /** A look that hasn't begun: all who ask for one join it. */
-  private upcoming: Promise<TablesReport> | null = null;
+  private upcoming: Promise<void> | null = null;
 
   /**
    * @param project the directory that relative output directories are in
@@ -72,9 +68,9 @@ export class ResultTables {
   /**
    * Looks at the tables and the queue, and writes what is missing. Costs a look per table if nothing has changed. Rows that
    * can't be written now are tried again each time.
-   * @throws ERR_QUEUE. Never because of tables: see `problems` of the report.
+   * @throws ERR_QUEUE. Never because of tables: see {@link tableState}.
    */
-  sync(): Promise<TablesReport> {
+  sync(): Promise<void> {
     if (this.upcoming !== null) return this.upcoming;
     const next = this.inTurn(() => {
       this.upcoming = null;
@@ -131,8 +127,7 @@ export class ResultTables {
     for (const { path } of this.written) await sync(path).catch(ifFailed(undefined)); // a lost row is restored
   }
 
-  private async syncNow(): Promise<TablesReport> {
-    const report = noReport();
+  private async syncNow(): Promise<void> {
     const counts = await this.queue.counts();
     const known = Object.values(counts).reduce((sum, count) => sum + count, 0);
     if (known !== this.known) {
@@ -141,9 +136,7 @@ export class ResultTables {
     }
     for (const table of this.tasks.tables.values()) {
       if (table.contents?.tail === 'cut') table.forget(); // more may be known by now
-      await this.attempt(table, report, async () => {
-        if (table.undecided.size > 0) report.imported += await table.importUndecided();
-      });
+      await this.attempt(table, () => table.importUndecided());
     }
     if (!this.started) {
       for (const table of this.tasks.tables.values()) table.noteLost();
@@ -152,11 +145,11 @@ export class ResultTables {
       await this.noteLast(this.cursor - 1);
       this.started = true;
     }
-    await this.takeOutRetracted(report);
-    await this.readCommon(report);
+    await this.takeOutRetracted();
+    await this.readCommon();
     await this.checkHistory();
     await this.takeCompletions();
-    for (const table of this.tasks.tables.values()) await this.writeWaiting(table, report);
+    for (const table of this.tasks.tables.values()) await this.writeWaiting(table);
     for (const [table, tasks] of this.restored) {
       this.problems.restored(
         table.shown,
@@ -165,19 +158,15 @@ export class ResultTables {
     }
     this.restored.clear();
     this.busy.clear();
-    for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
-    return report;
   }
 
   /** Reads the common table. Rows there complete tasks, which get rows in their own tables then. */
-  private async readCommon(report: TablesReport): Promise<void> {
+  private async readCommon(): Promise<void> {
     const { common } = this.tasks;
     if (common === null) return;
-    const before = report.imported;
-    await this.attempt(common, report, async () => {
-      report.imported += await common.importUndecided();
-    });
-    const found = report.imported - before;
+    const before = this.tasks.completedCount;
+    await this.attempt(common, () => common.importUndecided());
+    const found = this.tasks.completedCount - before;
     if (found === 0) return;
     this.tell(
       `${common.shown} has rows of ${found} ${found === 1 ? 'task' : 'tasks'}, which count as completed. To run one again, delete its row there, then: gpu-owner exp retry NAME`,
@@ -185,14 +174,10 @@ export class ResultTables {
   }
 
   /** Does something with a table as it is now. @returns whether it could be done */
-  private async attempt(
-    table: Table,
-    report: TablesReport,
-    act: () => Promise<void> | void,
-  ): Promise<boolean> {
+  private async attempt(table: Table, act: () => Promise<void>): Promise<boolean> {
     for (let tries = 0; tries < MAX_TRIES && !this.busy.has(table); tries++) {
       try {
-        report.imported += await table.refresh();
+        await table.refresh();
         if (table.unreadable !== null) return false;
         await act();
         return true;
@@ -230,7 +215,7 @@ export class ResultTables {
     this.written.add(table);
   }
 
-  private async takeOutRetracted(report: TablesReport): Promise<void> {
+  private async takeOutRetracted(): Promise<void> {
     const retracted = await this.queue.retracted();
     if (retracted.length === 0) return;
     const numbers = new Set(retracted.map((task) => this.tasks.add(task)));
@@ -241,7 +226,7 @@ export class ResultTables {
     }
     const failed = new Set<Table>();
     for (const table of tables) {
-      const done = await this.attempt(table, report, async () => {
+      const done = await this.attempt(table, async () => {
         const rows = new Set([...numbers].filter((number) => table.rows.has(number)));
         if (rows.size === 0) return;
         await drop(table, rows);
@@ -292,53 +277,31 @@ export class ResultTables {
     }
   }
 
-  private async writeWaiting(table: Table, report: TablesReport): Promise<void> {
+  private async writeWaiting(table: Table): Promise<void> {
     if (table.unreadable !== null) return;
     for (let tries = 0; tries < MAX_TRIES && table.waiting.size > 0; tries++) {
       let isDone = true;
       for await (const entries of this.tasks.results([...table.waiting])) {
-        isDone = await this.writeEntries(table, entries, report);
+        isDone = await this.writeEntries(table, entries);
         if (!isDone) break;
       }
       if (isDone || table.unwritable !== null) return;
     }
   }
 
-  private async writeEntries(
-    table: Table,
-    entries: readonly PendingRow[],
-    report: TablesReport,
-  ): Promise<boolean> {
-    const lost: number[] = [];
-    const done = await this.attempt(table, report, async () => {
+  private async writeEntries(table: Table, entries: readonly PendingRow[]): Promise<boolean> {
+    return this.attempt(table, async () => {
       const missing = entries.filter(({ task }) => table.waiting.has(task));
       if (missing.length === 0) return;
-      const waiting = missing.map(({ task }) => ({ task, wasLost: table.lost.has(task) }));
+      const lost = missing.map(({ task }) => task).filter((task) => table.lost.has(task));
       try {
         await write(table, missing);
       } finally {
         // Also of what was written before something went wrong.
-        for (const { task, wasLost } of waiting) {
-          if (table.waiting.has(task)) continue;
-          if (wasLost) lost.push(task);
-          else report.appended++;
-        }
+        const written = lost.filter((task) => !table.waiting.has(task));
+        if (written.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(written));
       }
       this.succeeded(table);
     });
-    report.restored += lost.length;
-    if (lost.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(lost));
-    return done;
   }
-}
-
-/** The changes that a look at the tables made, and what is wrong with them now. */
-interface TablesReport {
-  /** Tasks that are completed now because of rows in tables. */
-  imported: number;
-  /** Rows that tables had lost. */
-  restored: number;
-  /** New rows. */
-  appended: number;
-  problems: string[];
 }

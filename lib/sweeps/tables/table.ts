@@ -60,7 +60,6 @@ interface Found {
   readonly rows: Map<number, number>;
   readonly problems: RowProblems;
   results: { task: number; result: Values }[];
-  imported: number;
 }
 
 /** Rows that are imported at a time; then other things get their turn. */
@@ -88,7 +87,6 @@ export class Table {
   unwritable: { why: string; needsCorrection: boolean } | null = null;
   /** The keys of what was told about writing to it. */
   readonly reportedProblems = new Set<string>();
-  private unknownRows: string | null = null;
   /** undefined: has to be read. null: there is nothing. */
   fingerprint: Fingerprint | null | undefined = undefined;
   private readonly problems: Problems;
@@ -103,11 +101,6 @@ export class Table {
 
   get path(): string {
     return this.file.path;
-  }
-
-  /** For lists of problems. */
-  get troubles(): string[] {
-    return [this.unreadable, this.unwritable?.why ?? null, this.unknownRows].filter((text) => text !== null);
   }
 
   /** Has to be read again. */
@@ -140,22 +133,20 @@ export class Table {
     }
   }
 
-  /** Reads it, if it has changed. @returns how many rows were imported @throws FileChangedError, FileBusyError */
-  async refresh({ leftovers = true } = {}): Promise<number> {
+  /** Reads it, if it has changed. @throws FileChangedError, FileBusyError */
+  async refresh({ leftovers = true } = {}): Promise<void> {
     let fingerprint: Fingerprint | null | undefined;
     try {
       fingerprint = await readFingerprint(this.file);
-      if (fingerprint === this.fingerprint) return 0;
+      if (fingerprint === this.fingerprint) return;
       if (leftovers && this.fingerprint === undefined) await removeLeftover(this.file);
-      const imported = await this.read(fingerprint !== null);
+      await this.read(fingerprint !== null);
       if (this.unreadable !== null) this.problems.markResolved(`${this.shown} unreadable`);
       this.unreadable = null;
-      return imported;
     } catch (error) {
       if (error instanceof FileBusyError) throw error;
       if (error instanceof FileChangedError || errorCode(error) === 'ENOENT') throw new FileChangedError();
       this.refuse(error, fingerprint);
-      return 0;
     }
   }
 
@@ -171,20 +162,15 @@ export class Table {
     this.problems.unusable(`${this.shown} unreadable`, this.unreadable);
   }
 
-  private async read(isThere: boolean): Promise<number> {
-    const found: Found = {
-      rows: new Map(),
-      problems: this.problems.ofRows(this.shown),
-      results: [],
-      imported: 0,
-    };
+  private async read(isThere: boolean): Promise<void> {
+    const found: Found = { rows: new Map(), problems: this.problems.ofRows(this.shown), results: [] };
     this.undecided.clear();
     let contents: TableContents | null = null;
     if (isThere) {
       await waitUntilUnchanged(this.file);
       contents = await this.readRows(found);
     }
-    this.unknownRows = found.problems.end();
+    found.problems.end();
     this.unwritable = null;
     this.contents = contents;
     this.fingerprint = contents?.fingerprint ?? null;
@@ -196,7 +182,6 @@ export class Table {
       this.lost.add(task);
       this.waiting.add(task);
     }
-    return found.imported;
   }
 
   private async readRows(found: Found): Promise<TableContents> {
@@ -284,25 +269,24 @@ export class Table {
   }
 
   private async importFound(found: Found): Promise<void> {
-    found.imported += await this.importResults(found.results);
+    await this.importResults(found.results);
     found.results = [];
     await new Promise(setImmediate);
   }
 
-  private async importResults(results: readonly { task: number; result: Values }[]): Promise<number> {
-    if (results.length === 0) return 0;
+  private async importResults(results: readonly { task: number; result: Values }[]): Promise<void> {
+    if (results.length === 0) return;
     const imported = await this.tasks.importResults(results);
     for (const [at, { task, result }] of results.entries()) {
       if (imported[at]) this.undecided.delete(task);
       else this.undecided.set(task, result);
     }
-    return imported.filter(Boolean).length;
   }
 
   /** Rows of tasks that ran when they were read, and perhaps have failed since. */
-  async importUndecided(): Promise<number> {
+  async importUndecided(): Promise<void> {
     for (const task of this.undecided.keys()) if (this.tasks.isCompleted(task)) this.undecided.delete(task);
-    return this.importResults([...this.undecided].map(([task, result]) => ({ task, result })));
+    await this.importResults([...this.undecided].map(([task, result]) => ({ task, result })));
   }
 
   parametersOfRows(): Promise<ReadonlyMap<number, Values>> {

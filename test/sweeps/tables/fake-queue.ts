@@ -115,11 +115,15 @@ export class FakeQueue implements Pick<Queue, Part> {
     return this.completions(after, limit);
   }
 
+  /** How many tasks were completed by rows of tables. */
+  imported = 0;
+
   async importResults(rows: readonly { id: string; result: Values }[]): Promise<boolean[]> {
     return rows.map(({ id, result }) => {
       const { state } = this.get(id);
       if (state === 'active' || state === 'completed' || this.out.has(id)) return false;
       this.complete(id, result, 'table');
+      this.imported++;
       return true;
     });
   }

@@ -40,6 +40,21 @@ function restart(): void {
   tables = new ResultTables(queue.queue, project, (message) => told.push(message));
 }
 
+/** Looks at the tables: tasks that their rows complete, lost rows that are there again, and what is wrong with them. */
+async function sync(): Promise<{ imported: number; restored: number; problems: string[] }> {
+  const [imported, from] = [queue.imported, told.length];
+  await tables.sync();
+  const { unreadable, unwritable } = tables.tableState;
+  return {
+    imported: queue.imported - imported,
+    restored: told
+      .slice(from)
+      .flatMap((text) => /the rows? of (.*), completed earlier/.exec(text)?.[1]?.split(/, | and /) ?? [])
+      .length,
+    problems: [...unreadable, ...unwritable].map(({ why }) => why),
+  };
+}
+
 function add(json: string, outputDirectory = 'results_a', phase = 'exp1') {
   return queue.add({ parameters: values(json), outputDirectory, phase });
 }
@@ -65,7 +80,7 @@ describe('a table of results', () => {
     await tables.sync();
     expect(existsSync(path())).toBe(false);
     queue.complete(one.id, values('{"accuracy": 0.90, "note": "say \\"a, b\\"\\nbye", "ok": true}'));
-    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 1, problems: [] });
+    expect(await sync()).toEqual({ imported: 0, restored: 0, problems: [] });
     queue.complete(two.id, values('{"accuracy": NaN}'));
     await tables.sync();
     expect(read()).toBe(
@@ -74,7 +89,7 @@ describe('a table of results', () => {
         'exp1_1,mnist,1.0,43,"[64,2.0]",NaN,,\n',
     );
     restart();
-    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
+    expect(await sync()).toEqual({ imported: 0, restored: 0, problems: [] });
     expect(told).toEqual([]);
   });
 
@@ -106,7 +121,7 @@ describe('a table of results', () => {
       'task_id,lr,width,depth,result_width,result_depth,result_task_id,result_lr,result_result_width\nexp1_0,1.0,2,,3,5,7,0,9\n',
     );
     restart();
-    expect(await tables.sync()).toMatchObject({ restored: 0, problems: [] });
+    expect(await sync()).toMatchObject({ restored: 0, problems: [] });
   });
 
   test('has rows that are found again, whatever their values', async () => {
@@ -130,7 +145,7 @@ describe('a table of results', () => {
     await tables.sync();
     const before = read();
     restart();
-    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
+    expect(await sync()).toEqual({ imported: 0, restored: 0, problems: [] });
     expect(read()).toBe(before);
     expect(told).toEqual([]);
   });
@@ -140,12 +155,12 @@ describe('a table of results', () => {
     add('{"seed": 1.0}', 'deep/er/results_b', 'exp2');
     await tables.sync();
     queue.complete(task.id, { loss: 1 });
-    expect(await tables.sync()).toMatchObject({ appended: 2 });
+    await tables.sync();
     expect(read('deep/er/results_b')).toBe('task_id,seed,loss\nexp1_0,1,1\n');
     add('{"seed": 1}', 'results_c', 'exp3');
     add('{"seed": 1}', 'results_c/../results_a/', 'exp4');
     tables.destinationsChanged();
-    expect(await tables.sync()).toMatchObject({ appended: 1, restored: 0 });
+    expect(await sync()).toMatchObject({ restored: 0 });
     expect(read('results_c')).toBe(read());
   });
 });
@@ -198,7 +213,7 @@ describe('a file of somebody else', () => {
     const one = add('{"dataset": "mnist", "seed": 1}');
     const two = add('{"dataset": "mnist", "seed": 2}');
     put(text);
-    expect(await tables.sync()).toMatchObject({ imported: 1, restored: 0, appended: 0, problems: [] });
+    expect(await sync()).toMatchObject({ imported: 1, restored: 0, problems: [] });
     expect(queue.get(one.id)).toMatchObject({
       state: 'completed',
       source: 'table',
@@ -209,7 +224,7 @@ describe('a file of somebody else', () => {
     await tables.sync();
     expect(read()).toBe(after);
     restart();
-    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
+    expect(await sync()).toEqual({ imported: 0, restored: 0, problems: [] });
     expect(told).toEqual([]);
   });
 
@@ -246,12 +261,12 @@ describe('a file of somebody else', () => {
     queue.complete(task.id, { a: 1 });
     put(text);
     for (let time = 0; time < 3; time++) {
-      expect((await tables.sync()).problems).toEqual([expect.stringContaining(what)]);
+      expect((await sync()).problems).toEqual([expect.stringContaining(what)]);
     }
     expect(readFileSync(path())).toEqual(Buffer.from(text));
     expect(told).toEqual([expect.stringContaining(`results_a/final_results.csv:${line}: `)]);
     rmSync(path());
-    expect(await tables.sync()).toMatchObject({ problems: [] });
+    expect(await sync()).toMatchObject({ problems: [] });
     expect(read()).toBe('task_id,seed,a\nexp1_0,1,1\n');
   });
 
@@ -266,12 +281,12 @@ describe('a file of somebody else', () => {
       if (kind === 'directory') mkdirSync(path());
       else if (kind === 'FIFO') execFileSync('mkfifo', [path()]);
       else symlinkSync('nowhere', path());
-      expect((await tables.sync()).problems).toHaveLength(1);
+      expect((await sync()).problems).toHaveLength(1);
       await tables.sync();
       expect(told.filter((message) => message.startsWith('results_a/'))).toHaveLength(1);
       expect(read('results_b')).toContain('exp1_1');
       rmSync(path(), { recursive: true });
-      expect(await tables.sync()).toMatchObject({ problems: [] });
+      expect(await sync()).toMatchObject({ problems: [] });
       expect(read()).toContain('exp1_0');
     },
   );
@@ -312,7 +327,7 @@ describe('a last line that was cut', () => {
         // As if long ago: what changed just now is waited for.
         utimesSync(path(), 1, 1);
         restart();
-        expect((await tables.sync()).problems).toEqual([]);
+        expect((await sync()).problems).toEqual([]);
         expect(read().trimEnd()).toBe(whole.toString().trimEnd());
       }
     }
@@ -324,17 +339,15 @@ describe('a last line that was cut', () => {
     put('seed,width,loss\n5,6,7\n8,');
     queue.complete(task.id, { loss: 1 });
     queue.complete(other.id, { loss: 1 });
-    expect(await tables.sync()).toMatchObject({
+    expect(await sync()).toMatchObject({
       restored: 1,
-      problems: [expect.stringContaining('csv:3: the last line'), expect.any(String)],
+      problems: [expect.stringContaining('csv:3: the last line')],
     });
     await tables.sync();
     expect(told.filter((message) => message.includes('cut off'))).toHaveLength(1);
     expect(read()).toBe('seed,width,loss\n5,6,7\n8,');
     put('seed,width,loss\n5,6,7\n8,9,10\n');
-    expect(await tables.sync()).toMatchObject({
-      problems: [expect.stringContaining('2 rows count for no task')],
-    });
+    expect(await sync()).toMatchObject({ restored: 1, problems: [] });
     expect(read()).toBe('seed,width,loss,task_id\n5,6,7,\n8,9,10,\n1,2,1,exp1_0\n');
   });
 });
@@ -346,16 +359,16 @@ describe('a row with more cells than there are columns', () => {
     // An editor has put an older header back.
     const text = 'task_id,seed,loss\nexp1_1,1,2,7\n';
     put(text);
-    expect(await tables.sync()).toMatchObject({
+    expect(await sync()).toMatchObject({
       restored: 0,
-      problems: [expect.any(String), expect.any(String)],
+      problems: [expect.stringContaining('values beyond the last column')],
     });
     expect(read()).toBe(text);
     expect(told.join()).toMatch(
       /csv:2: this row has values beyond the last column, so no column can be added \(late\)/,
     );
     put('task_id,seed,loss,late\nexp1_1,1,2,7\n');
-    expect(await tables.sync()).toMatchObject({ restored: 1, problems: [] });
+    expect(await sync()).toMatchObject({ restored: 1, problems: [] });
     expect(read()).toBe('task_id,seed,loss,late\nexp1_1,1,2,7\nexp1_0,0,1,\n');
   });
 });
@@ -367,19 +380,19 @@ describe('rows that come and go', () => {
     await tables.sync();
     told.length = 0;
     writeFileSync(path(), 'task_id,seed,loss,mine\nexp1_1,2,1,x\n,9,9,y\n');
-    expect(await tables.sync()).toMatchObject({ restored: 2, appended: 0 });
+    expect(await sync()).toMatchObject({ restored: 2 });
     expect(read()).toBe('task_id,seed,loss,mine\nexp1_1,2,1,x\n,9,9,y\nexp1_0,1,1,\nexp1_2,3,1,\n');
     expect(told.find((message) => message.includes('restored') || message.includes('missing'))).toMatch(
       /exp1_0 and exp1_2.*gpu-owner exp retry exp1_0$/,
     );
     rmSync(path());
-    expect(await tables.sync()).toMatchObject({ restored: 3 });
+    expect(await sync()).toMatchObject({ restored: 3 });
     rmSync(path());
     restart();
-    expect(await tables.sync()).toMatchObject({ restored: 3 });
+    expect(await sync()).toMatchObject({ restored: 3 });
     writeFileSync(`${path()}.new`, read().replace('exp1_1,2,1\n', ''));
     renameSync(`${path()}.new`, path());
-    expect(await tables.sync()).toMatchObject({ restored: 1 });
+    expect(await sync()).toMatchObject({ restored: 1 });
   });
 
   test('retracted rows are taken out, also those of others, and come again with the new result', async () => {
@@ -388,18 +401,18 @@ describe('rows that come and go', () => {
     put('seed,loss,note\n1,0.5,"a\nb"\n2,0.6,\n3,0.7,"c ""d"""\n');
     await tables.sync();
     queue.retry(one.id);
-    expect(await tables.sync()).toMatchObject({ imported: 0, restored: 0 });
+    expect(await sync()).toMatchObject({ imported: 0, restored: 0 });
     expect(read()).toBe('seed,loss,note\n2,0.6,\n3,0.7,"c ""d"""\n');
     expect(await queue.retracted()).toEqual([]);
     queue.complete(one.id, { loss: 4 });
-    expect(await tables.sync()).toMatchObject({ appended: 1, restored: 0 });
+    expect(await sync()).toMatchObject({ restored: 0 });
     // Retried and completed again before anybody looked.
     queue.retry(two.id);
     queue.complete(two.id, { loss: 5 });
     queue.retry(one.id);
     queue.complete(one.id, { loss: 6 });
     restart();
-    expect(await tables.sync()).toMatchObject({ restored: 0, appended: 2, imported: 0 });
+    expect(await sync()).toMatchObject({ restored: 0, imported: 0 });
     queue.retry(one.id);
     queue.complete(one.id, { loss: 7 });
     await tables.sync();
@@ -412,10 +425,10 @@ describe('rows that come and go', () => {
     queue.set(one.id, 'active');
     queue.set(two.id, 'active');
     put('seed,loss\n1,0.5\n2,0.6\n');
-    expect(await tables.sync()).toMatchObject({ imported: 0 });
+    expect(await sync()).toMatchObject({ imported: 0 });
     queue.set(one.id, 'pending');
     queue.complete(two.id, {});
-    expect(await tables.sync()).toMatchObject({ imported: 1, appended: 0 });
+    expect(await sync()).toMatchObject({ imported: 1 });
     expect(queue.get(one.id).result).toEqual({ loss: 0.5 });
     expect(read()).toBe('seed,loss\n1,0.5\n2,0.6\n');
   });
@@ -437,11 +450,7 @@ describe('rows that come and go', () => {
     add('{"seed": 1, "width": 1}');
     add('{"seed": 1, "width": 2}');
     put('seed,width\n1,\n7,1\n1,1,3\n1\n');
-    for (let time = 0; time < 2; time++) {
-      expect((await tables.sync()).problems).toEqual([
-        'results_a/final_results.csv: 4 rows count for no task',
-      ]);
-    }
+    for (let time = 0; time < 2; time++) await tables.sync();
     expect(told).toEqual([
       expect.stringMatching(/csv:2: .* has seed = 1 and no width\. 4 rows .*, of which this is the first\.$/),
     ]);
@@ -460,17 +469,17 @@ describe('rows that come and go', () => {
   test('rows without a parameter that no row has get it with its column, and still count in a new task list', async () => {
     const [one, two] = [1, 2].map((width) => add(`{"width": ${width}, "seed": 42}`)) as [Task, Task];
     put('width,loss\n1.0,0.5\n9,0.7\n');
-    expect(await tables.sync()).toMatchObject({ imported: 1 });
+    expect(await sync()).toMatchObject({ imported: 1 });
     queue.complete(two.id, { loss: 0.25 });
     await tables.sync();
     const after = 'width,loss,task_id,seed\n1.0,0.5,,42\n9,0.7,,\n2,0.25,exp1_1,42\n';
     expect(read()).toBe(after);
     restart();
-    expect(await tables.sync()).toMatchObject({ imported: 0, restored: 0, appended: 0 });
+    expect(await sync()).toMatchObject({ imported: 0, restored: 0 });
     queue = new FakeQueue();
     for (const { parameters } of [one, two]) queue.add({ parameters, outputDirectory: 'results_a' });
     restart();
-    expect(await tables.sync()).toMatchObject({ imported: 2 });
+    expect(await sync()).toMatchObject({ imported: 2 });
     expect(read()).toBe(after);
   });
 
@@ -484,7 +493,7 @@ describe('rows that come and go', () => {
       '{"lr": 0.01, "seed": 1, "momentum": 0.9}',
     ].map((json) => add(json)) as [Task, Task];
     restart();
-    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
+    expect(await sync()).toEqual({ imported: 0, restored: 0, problems: [] });
     queue.complete(after.id, { loss: 1 });
     await tables.sync();
     expect(read()).toBe(
@@ -493,7 +502,7 @@ describe('rows that come and go', () => {
     queue = new FakeQueue();
     for (const lr of ['0.1', '0.01']) add(`{"lr": ${lr}, "seed": 1, "momentum": 0.9}`);
     restart();
-    expect(await tables.sync()).toMatchObject({ imported: 1 });
+    expect(await sync()).toMatchObject({ imported: 1 });
     expect(told).toEqual([
       expect.stringMatching(/csv:2: .* has lr = 0\.1, seed = 1 and no momentum\. 2 rows/),
     ]);
@@ -508,7 +517,7 @@ test('a row that a worker appends without the columns that were added behind its
   await tables.sync();
   expect(read()).toBe('width,seed,loss,task_id,late\n1,1,1,exp1_0,2\n');
   writeFileSync(path(), `${read()}1,2,0.5\n`);
-  expect(await tables.sync()).toMatchObject({ imported: 1, problems: [] });
+  expect(await sync()).toMatchObject({ imported: 1, problems: [] });
   expect(queue.get(two.id).result).toEqual({ loss: 0.5 });
 });
 
@@ -519,7 +528,7 @@ describe('a table in the directory of the project', () => {
     const text = 'phase,width,seed,loss\nexp1,1,1,0.5\nexp1,1.0,2,0.6\nexp2,1,,0.7\nexp1,2,3,0.9';
     put(text, '.');
     restart();
-    expect(await tables.sync()).toMatchObject({ imported: 3, appended: 3, restored: 0 });
+    expect(await sync()).toMatchObject({ imported: 3, restored: 0 });
     expect([one, two, other].map(({ id }) => queue.get(id).result)).toEqual(
       [0.5, 0.6, 0.7].map((loss, at) => ({ phase: at === 2 ? 'exp2' : 'exp1', loss })),
     );
@@ -531,7 +540,7 @@ describe('a table in the directory of the project', () => {
       ),
     ]);
     restart();
-    expect(await tables.sync()).toMatchObject({ imported: 0, appended: 0, restored: 0 });
+    expect(await sync()).toMatchObject({ imported: 0, restored: 0 });
   });
 
   test('keeps nobody from anything if it is no such table, and is as all others in an output directory', async () => {
@@ -539,7 +548,7 @@ describe('a table in the directory of the project', () => {
     put('name,mean\nx,1\n', '.');
     restart();
     queue.complete(id, { loss: 1 });
-    expect(await tables.sync()).toMatchObject({ restored: 1, problems: [] });
+    expect(await sync()).toMatchObject({ restored: 1, problems: [] });
     expect(told[0]).toMatch(/^final_results\.csv:1: no column is .* its rows are ignored\.$/);
     expect(read('.')).toBe('name,mean\nx,1\n');
     put('seed,loss\n2,5\n', '.');
