@@ -13,7 +13,7 @@ import {
   SIZES,
   TOGETHER,
 } from '../claim-options.ts';
-import type { InferValues, OptionTable } from '../command-line.ts';
+import { advanced, type InferValues, type OptionTable } from '../command-line.ts';
 import { isTerminal } from '../output.ts';
 
 /** Options of commands that have workers. @param gpus help for how many they may take in all */
@@ -25,7 +25,7 @@ export function workerOptions(gpus: string) {
       help: 'give each task N GPUs (default: as the task list says, or 1)',
       candidates: COUNTS,
     },
-    ...TOGETHER,
+    ...advanced(TOGETHER),
     ...MEMORY,
     grace: {
       value: 'DURATION',
