@@ -272,7 +272,9 @@ class Executors(OnMachine):
     def test_gpus_go_to_others_between_calls_and_come_back(self):
         script = self.pool(self.UNTIL_BEGUN, "import itertools\nnumbers, other = itertools.count(), 'other'")
         self.soon("begin", 2)
-        self.gpu_owner("run", "--wait=60s", "--gpus=2", "--", "sh", "-c", f"echo begin other 1 >> {self.calls}; echo end other 1 >> {self.calls}")
+        self.gpu_owner(
+            "run", "--wait=60s", "--gpus=2", "--", "sh", "-c", f"echo begin other 1 >> {self.calls}; echo end other 1 >> {self.calls}"
+        )
         code, out, err = script.end()
         self.assertEqual((code, out), (0, "done\n"), err)
         self.assertEqual(set(self.logged("begin").values()), {1})
