@@ -21,7 +21,6 @@ const QUIET_MS = 10_000;
 const PATIENCE_MS = 3_000;
 const TIMEOUT_MS = 15_000;
 /** Between two tries with a host that has refused, in ms: each time twice as long. */
-const MIN_PAUSE_MS = 2_000;
 const MAX_PAUSE_MS = 60_000;
 /** How long a place that was left without an answer is remembered after the end of the moves, in ms. */
 const LEFT_MS = 86_400_000;
@@ -112,7 +111,7 @@ export class Mover {
   readonly #busy = new Set<number>();
   /** Why hosts gave no answer about places, by their keys. */
   readonly #failures = new Map<string, string>();
-  /** When a host may be asked again, for a job; `open`: the GPUs that it had when it refused. */
+  /** When a host may be asked again, for a job; `open`: the GPUs that it had when it was asked. */
   readonly #pauses = new Map<string, { until: number; ms: number; open: ReadonlySet<string> }>();
 
   constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: FollowJobs) {
@@ -359,6 +358,7 @@ export class Mover {
     const next = placeAt(host);
     const holding = this.#write({ ...job, step: 'holding', next, note: null });
     const feed = this.#feeds.get(host);
+    const open = feed?.open;
     if (feed !== undefined) feed.reserved += job.count;
     try {
       const answer = await this.#ask(holding, next, ['--no-wait'], ':held');
@@ -366,8 +366,8 @@ export class Mover {
         return await this.#cancel(
           this.#write({ ...holding, step: 'cancelling', next: { ...next, id: answer.id } }),
         );
-      if (answer.isCertain) return this.#refused({ ...job, next: null }, host, answer.error);
-      this.#pause(job, host);
+      if (answer.isCertain) return this.#refused({ ...job, next: null }, host, answer.error, open);
+      this.#pause(job, host, false, open);
       this.#stay(holding);
     } finally {
       if (feed !== undefined) feed.reserved -= job.count;
@@ -438,8 +438,8 @@ export class Mover {
     }
   }
 
-  #refused(job: MovingJob, host: string, { code, message }: HostFailure): void {
-    this.#pause(job, host);
+  #refused(job: MovingJob, host: string, { code, message }: HostFailure, open?: ReadonlySet<string>): void {
+    this.#pause(job, host, false, open);
     const hosts = NEVER.has(code) ? job.hosts.filter((each) => each !== host) : job.hosts;
     // Taken GPUs are the usual case.
     const note = code === 'ERR_GPU_UNAVAILABLE' ? null : `${host}: ${message}`;
@@ -490,16 +490,12 @@ export class Mover {
     return performance.now() < (this.#pauses.get(`${id} ${what}`)?.until ?? 0);
   }
 
-  /** @param isShort each time as long */
-  #pause({ id }: MovingJob, what: string, isShort = false): void {
+  /** @param isShort each time as long @param open the GPUs that a host had when it was asked */
+  #pause({ id }: MovingJob, what: string, isShort = false, open = this.#feeds.get(what)?.open): void {
     const key = `${id} ${what}`;
     const ms = isShort
-      ? MIN_PAUSE_MS
-      : Math.min(2 * (this.#pauses.get(key)?.ms ?? MIN_PAUSE_MS / 2), MAX_PAUSE_MS);
-    this.#pauses.set(key, {
-      until: performance.now() + ms,
-      ms,
-      open: this.#feeds.get(what)?.open ?? new Set(),
-    });
+      ? TIMEOUTS.refusal
+      : Math.max(TIMEOUTS.refusal, Math.min(2 * (this.#pauses.get(key)?.ms ?? 0), MAX_PAUSE_MS));
+    this.#pauses.set(key, { until: performance.now() + ms, ms, open: open ?? new Set() });
   }
 }

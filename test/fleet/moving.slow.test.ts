@@ -129,6 +129,35 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(existsSync(file('never'))).toBe(false);
   });
 
+  test('a host that has refused a job is asked again as soon as another of its GPUs is free', async () => {
+    // Holds there ask for both GPUs while the file exists.
+    hosts.add('picky', {
+      program: `case "$*" in *:held*) if [ -e '${file('refuse')}' ]; then shift; set -- submit -n 2 "$@"; (${GPU_OWNER}); code=$?; echo >>'${file('refused')}'; exit $code; fi;; esac\n${GPU_OWNER}`,
+    });
+    writeFileSync(file('refuse'), '');
+    const busy = [
+      await submit('--on', 'a', '-n', '2', '--for', '1h', ...untilFile('picky-a')),
+      await submit('--on', 'picky', '--for', '10h', ...untilFile('picky-1')),
+      await submit('--on', 'picky', '--for', '10h', ...untilFile('picky-2')),
+    ];
+    const timeouts = [env.GPU_OWNER_TIMEOUTS, 'refusal:600000'].filter(Boolean).join();
+    const words = [launcher, 'submit', '--on', 'a,picky', '--', 'true'];
+    const submitted = await hosts.viewer.run(words, {
+      env: { ...env, GPU_OWNER_TIMEOUTS: timeouts },
+      cwd: place,
+    });
+    const moving = submitted.stdout.trim();
+    await until(async () => / as a:\d+, and may move/.test((await show(moving)).reason));
+    writeFileSync(file('picky-1'), '');
+    await until(() => linesOf('refused').length === 1);
+    rmSync(file('refuse'));
+    writeFileSync(file('picky-2'), '');
+    expect((await run('wait', moving)).code).toBe(0);
+    expect((await show(moving)).reason).toMatch(/^it is picky:/);
+    writeFileSync(file('picky-a'), '');
+    expect((await run('wait', ...busy)).code).toBe(0);
+  });
+
   test('parts of an array choose their hosts one by one, over one login for each host', async () => {
     const script = `printf 'GPU %s\\n' $GPU_OWNER_ARRAY_ID >>'${file('parts')}'; until [ -e '${file('array-go')}' ]; do sleep 0.1; done`;
     const { logins } = hosts;
