@@ -200,7 +200,7 @@ test('whatever the note on sharing safe-gpu’s lock says, a claim takes no more
     writeFileSync(note, text);
     const started = performance.now();
     expect(await claim()).toMatchObject({ code: 0, stderr: '' });
-    expect(performance.now() - started).toBeLessThan(5_000);
+    expect(performance.now() - started).toBeLessThan(20_000);
   }
   rmSync(note);
   mkdirSync(note);

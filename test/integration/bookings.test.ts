@@ -179,7 +179,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
 
   test('a request waits until the booking of another user is over, and says so', async () => {
     machine = new Machine(1);
-    await book(['--for', '4s']);
+    await book(['--for', '15s']);
     const child = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
     const waiters = new Waiters(machine);
     await waiters.untilWaiting(1);

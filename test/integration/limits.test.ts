@@ -280,7 +280,7 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     const other = await startHolder(machine, ['--devices', '2'], alice);
     const began = Date.now();
     expect((await ended).code).toBe(0);
-    expect(Date.now() - began).toBeLessThan(5_000);
+    expect(Date.now() - began).toBeLessThan(30_000);
     // The others are served as soon as their user has fewer again.
     const served = alices.map((child) => finished(child));
     for (const child of [other, held]) child.stdin?.end();

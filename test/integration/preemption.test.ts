@@ -57,7 +57,7 @@ describe('run --preemptible', () => {
     const since = Date.now();
     const other = await started([...RUN, ...UNTIL_CLOSED]);
     expect((await machine.status()).map((gpu) => gpu.lease?.preemptible)).toEqual(Array(4).fill(undefined));
-    expect(Date.now() - since).toBeLessThan(process.env.CI ? 10_000 : 5_000);
+    expect(Date.now() - since).toBeLessThan(process.env.CI ? 25_000 : 5_000);
     expect((await ended).code).toBe(143);
     expect(preempted.said()).toMatch(
       /preempted: another request needs GPU 0, 1, 2, 3\. sh and all its processes get SIGTERM, and after 30 s SIGKILL\n/,
@@ -69,12 +69,12 @@ describe('run --preemptible', () => {
     const preempted = await started([...PREEMPTIBLE, '-n', '4', '--grace', '1500ms', ...STUBBORN]);
     const ended = finished(preempted, 'exit');
     const told = output(preempted, /told/);
+    const since = Date.now();
     const waiting = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
     const got = output(waiting, /^started/m);
     await told;
-    const since = Date.now();
     expect((await ended).code).toBe(143);
-    expect(Date.now() - since).toBeGreaterThan(1_000);
+    expect(Date.now() - since).toBeGreaterThanOrEqual(1_500);
     await got;
     await end(waiting);
   });

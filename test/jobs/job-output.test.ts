@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { JobOutput } from '../../lib/jobs/index.ts';
 import { outputLines } from '../../lib/platform/index.ts';
+import { processorTime } from '../support/time.ts';
 
 const KIB = 1024;
 
@@ -63,13 +64,12 @@ describe('the output', () => {
   });
 });
 
-test('a line that is drawn again and again is shown as it was drawn last, without escape sequences', () => {
+test('a line that is drawn again and again is shown as it was drawn last, without escape sequences', async () => {
   expect(outputLines('begun\n\repoch 1/3\repoch 2/3\r')).toEqual(['begun', 'epoch 2/3']);
   expect(outputLines('\u001b[2J\u001b]0;title\u0007  \u001b[31mred\u001b[0m\r\n\tx\u0000\n')).toEqual([
     '  red',
     '    x',
   ]);
-  const start = performance.now();
-  expect(outputLines(`${'\r'.repeat(128 * KIB)}x`)).toEqual(['x']);
-  expect(performance.now() - start).toBeLessThan(2_000);
+  const draw = () => expect(outputLines(`${'\r'.repeat(128 * KIB)}x`)).toEqual(['x']);
+  expect(await processorTime(draw)).toBeLessThan(2_000);
 });

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { backfilled } from '../../../lib/claims/rules/backfill.ts';
 import type { LimitedRequest } from '../../../lib/claims/rules/latest-start.ts';
 import { makeLease } from '../../support/snapshots.ts';
+import { processorTime } from '../../support/time.ts';
 
 const NOW = Date.parse('2026-01-01T12:00:00Z');
 const HOUR = 3_600_000;
@@ -64,9 +65,7 @@ describe('a preemptible request', () => {
   });
 });
 
-test('a thousand requests that would all be late take some milliseconds', () => {
+test('a thousand requests that would all be late take some milliseconds', async () => {
   const late = Array.from({ length: 1_000 }, (_, i) => ask(i + 1, 1, 9 + i / 1_000));
-  const start = performance.now();
-  expect(lent(...late)).toEqual({});
-  expect(performance.now() - start).toBeLessThan(500);
+  expect(await processorTime(() => expect(lent(...late)).toEqual({}))).toBeLessThan(500);
 });
