@@ -122,7 +122,7 @@ test.skipIf(noCluster !== null).for(range(ROUNDS))(
     expect(violationsIn(experiment.testimony())).toEqual([]);
     for (const each of Object.values(seconds)) {
       expect(each).toBeGreaterThan(most / 2); // processes of another machine weren't looked at
-      expect(each).toBeLessThan(SOAK ? most : most + 5);
+      expect(each).toBeLessThan(SOAK ? most : most + 20); // a busy machine starts processes late
     }
   },
 );
