@@ -59,7 +59,7 @@ const MIN_POLL_MS = 5;
 
 /** A limit for what should not happen: a change without a wake-up. In ms. */
 const MAX_WAIT_MS = 60_000;
-/** The same while a free GPU is kept for a request ahead: for connected GPUs, that one may keep another set at any time. In ms. */
+/** The same while a free GPU is kept for a request of connected GPUs, which may keep another set at any time. In ms. */
 const MAX_KEPT_MS = 10_000;
 
 /** Why a claim gets no GPUs, where that may change. */
@@ -321,7 +321,9 @@ function handOverAtFront(
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled) {
     const { directory, seenAt } = notGranted;
-    const longest = ahead.length > 0 ? MAX_KEPT_MS : MAX_WAIT_MS;
+    const waiters = ahead.length > 0 ? [...readWaiters(directory, kept.number)] : [];
+    const mayKeepOthers = waiters.some(({ slot, sets }) => sets !== undefined && ahead.includes(slot));
+    const longest = mayKeepOthers ? MAX_KEPT_MS : MAX_WAIT_MS;
     const until = Math.min(end, now() + Math.min(longest, waiter.untilNextLook()));
     const change = { locks: epochLocks, ahead, movesOn: false, leases: [], seenAt, until };
     handover.handOver({ slot: kept, directory, ...change, end });

@@ -363,5 +363,4 @@ TEST("what it doesn't understand is refused with exit code 64") {
       {"--nothing", "x", "--", "x"},
   };
   for (const auto& words : wrong) CHECK_EQUAL(tests::end_of(run_waiter(words)), 64);
-  CHECK_EQUAL(tests::end_of(run_waiter({"--help"})), 0);
 }
