@@ -11,6 +11,8 @@ const DEFAULTS = {
   handoverBehind: 2_000,
   /** The same for a wait that no request ahead delays, but isn't the first in the queue: to start Node.js costs it some 100 ms. */
   handoverAtFront: 10_000,
+  /** Until a waiter is passed that doesn't take what it could have: longer than any that works takes for it. */
+  stall: 2_500,
   /** For which the placeholder of a command that doesn't use its GPUs keeps them visibly taken. */
   placeholder: 60_000,
   /** For which CUDA may take to start for a claim. Some seconds on a machine of many GPUs are normal. */

@@ -1,9 +1,8 @@
+import { TIMEOUTS } from '../../platform/index.ts';
 import type { GpuRequest } from '../rules/index.ts';
 
 /** Per this many waiters ahead, a waiter checks one heartbeat later whether they take what they could. */
 export const WAITERS_PER_HEARTBEAT = 25;
-/** Longer than any waiter that works takes to take what it can have, in ms. */
-const STALL_TIMEOUT_MS = 2_500;
 /** So much longer for one that waits in the small process: until it has started Node.js and looked at the driver, in ms. */
 const STALL_WAKING_MS = 3_000;
 /** Added to the patience per waiter ahead, so that waiters don't all try at once. */
@@ -53,7 +52,7 @@ export class StallDetector {
 
   /** The slots that are skipped. @param own how many are ahead of the one who asks */
   stalled(own: number, at: number): Set<number> {
-    const limit = STALL_TIMEOUT_MS + own * STALL_STAGGER_MS;
+    const limit = TIMEOUTS.stall + own * STALL_STAGGER_MS;
     return new Set([...this.#since].filter(([, since]) => at - since >= limit).map(([slot]) => slot));
   }
 }
