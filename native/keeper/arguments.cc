@@ -68,13 +68,12 @@ class Value {
       memcpy(number, text, length);
       if (!Value(number).descriptor(&list->fds[list->count++])) return false;
       text += length;
-      if (!*text) break;
     }
     rest_ = nullptr;
     return true;
   }
 
-  // "all" of "any|all"
+  // One of two words.
   bool either(const char* first, const char* second, bool* is_second) {
     char word[16];
     if (!part(word, sizeof word)) return false;
