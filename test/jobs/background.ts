@@ -1,8 +1,13 @@
 // Jobs in the background, as tests start and watch them.
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect } from 'vitest';
+import { exitCodeOfEnd } from '../../lib/jobs/job-control.ts';
+import { resolveNames } from '../../lib/jobs/job-parts.ts';
+import { listJobs, stateOf } from '../../lib/jobs/job-state.ts';
+import { JobStore } from '../../lib/jobs/job-store.ts';
+import { describeNamed, waitForNamed } from '../../lib/jobs/named-jobs.ts';
 import { Machine, type Starting } from '../support/machine.ts';
 import { killAll } from '../support/processes.ts';
 import { until } from '../support/time.ts';
@@ -54,10 +59,27 @@ export class Jobs {
     return Number(stdout);
   }
 
-  async list(...options: string[]): Promise<ListedJob[]> {
-    const { code, stdout, stderr } = await this.run(['jobs', '--all', '--json', ...options]);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    return JSON.parse(stdout);
+  /**
+   * Reads jobs in this process, as commands for this user would: a test asks often, and a command takes fifty times as long.
+   * @param read doesn't wait
+   */
+  #read<T>(read: (store: JobStore) => T): T {
+    const { env, uid } = this.#starting;
+    const own = { ...this.machine.env, XDG_STATE_HOME: this.machine.stateDirectory(uid), ...env };
+    const before = process.env;
+    process.env = own;
+    if (uid !== undefined) process.seteuid?.(uid);
+    try {
+      return read(JobStore.open());
+    } finally {
+      if (uid !== undefined) process.seteuid?.(0);
+      process.env = before;
+    }
+  }
+
+  /** All jobs, as `gpu-owner jobs --all --json` lists them where the driver isn't asked. */
+  async list(): Promise<ListedJob[]> {
+    return this.#read(() => listJobs({ user: null, all: true, lockDirectory: undefined }));
   }
 
   async find(id: number): Promise<ListedJob> {
@@ -66,19 +88,27 @@ export class Jobs {
 
   /** Resolves with a job as soon as it is in one of these states. */
   async reach(id: number, ...states: string[]): Promise<ListedJob> {
-    let job: ListedJob;
-    await until(async () => {
-      job = await this.find(id);
-      return states.includes(job?.state);
-    });
-    return job;
+    await until(
+      () => states.includes(this.#read((store) => stateOf(store, id))?.state ?? ''),
+      `job ${id}: ${states}`,
+    );
+    return this.find(id);
   }
 
-  async wait(...ids: (number | string)[]): Promise<number | null> {
-    return (await this.run(['wait', ...ids.map(String)])).code;
+  /** Resolves with the exit code of `gpu-owner wait`. */
+  async wait(...words: (number | string)[]): Promise<number> {
+    const [store, named] = this.#read((store) => [store, resolveNames(store, words.map(String))] as const);
+    const ends = (await waitForNamed(store, named, null)) ?? [];
+    return ends.map(exitCodeOfEnd).find((code) => code !== 0) ?? 0;
   }
 
+  /** What `gpu-owner logs` prints. */
   async logs(id: number | string, ...options: string[]): Promise<string> {
+    if (options.length === 0) {
+      const [named = 0] = this.#read((store) => resolveNames(store, [String(id)]));
+      const { output } = this.#read((store) => describeNamed(store, named));
+      return output === null ? '' : readFileSync(output, 'utf8');
+    }
     const { code, stdout, stderr } = await this.run(['logs', String(id), ...options]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     return stdout;
@@ -98,7 +128,7 @@ export class Jobs {
       .filter((name) => name.startsWith('jobs-'))
       .map((name) => identityOf(join(this.machine.lockDirectory, name)));
     return names('/proc')
-      .filter((name) => /^\d+$/.test(name))
+      .filter((name) => /^\d+$/.test(name) && name !== String(process.pid))
       .filter((pid) =>
         names(`/proc/${pid}/fd`).some((fd) => files.includes(identityOf(`/proc/${pid}/fd/${fd}`))),
       )

@@ -31,30 +31,25 @@ describe.skipIf(whyNotNobody())("another user's jobs", () => {
   };
 
   test('are seen, and are no jobs of one’s own', async () => {
-    for (const job of ['1', 'runs', '2', 'waits']) {
-      for (const words of [
-        ['logs'],
-        ['logs', '-f'],
-        ['wait'],
-        ['cancel'],
-        ['resubmit'],
-        ['submit', '--after'],
-      ]) {
-        const { code, stdout, stderr } = await other.run([
-          ...words,
-          job,
-          ...(words[0] === 'submit' ? ['true'] : []),
-        ]);
-        expect({ words, code, stdout, stderr }).toMatchObject({
-          code: 64,
-          stdout: '',
-          stderr: expect.stringContaining(`you have no job ${job} on this machine`),
-        });
-      }
+    for (const words of [
+      'logs 1',
+      'wait 2',
+      'cancel runs',
+      'cancel 2',
+      'resubmit 1',
+      'submit --after waits true',
+    ]) {
+      const job = /1|2|runs|waits/.exec(words)?.[0];
+      expect(await other.run(words.split(' ')), words).toMatchObject({
+        code: 64,
+        stdout: '',
+        stderr: expect.stringContaining(`you have no job ${job} on this machine`),
+      });
     }
     expect((await other.run(['resubmit', 'lost'])).stdout).toBe('');
     expect(await other.list()).toEqual([]);
-    expect(await other.list('--user', 'nobody')).toMatchObject([
+    const { stdout: theirs } = await other.run(['jobs', '--all', '--json', '--user', 'nobody']);
+    expect(JSON.parse(theirs)).toMatchObject([
       { id: null, name: 'runs', note: 'theirs', state: 'running', output: null },
       { id: null, name: 'waits', state: 'waiting', output: null },
     ]);
