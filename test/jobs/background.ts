@@ -66,14 +66,13 @@ export class Jobs {
   #read<T>(read: (store: JobStore) => T): T {
     const { env, uid } = this.#starting;
     const own = { ...this.machine.env, XDG_STATE_HOME: this.machine.stateDirectory(uid), ...env };
-    const before = process.env;
+    const { env: before, geteuid } = process;
     process.env = own;
-    if (uid !== undefined) process.seteuid?.(uid);
+    if (uid !== undefined) process.geteuid = () => uid; // whose jobs they are; root may read them
     try {
       return read(JobStore.open());
     } finally {
-      if (uid !== undefined) process.seteuid?.(0);
-      process.env = before;
+      Object.assign(process, { env: before, geteuid });
     }
   }
 
