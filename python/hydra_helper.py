@@ -1,5 +1,6 @@
 """
-Reads a command line of Hydra with the user's own Hydra. gpu-owner starts this program once per sweep: JSON on stdin and on stdout.
+Reads a command line of Hydra with the user's own Hydra. gpu-owner starts this program once per sweep: a line of JSON on stdin for a
+command line, and one on stdout with the answer.
 """
 
 import ast
@@ -79,7 +80,7 @@ def texts_of(override: Any) -> List[str]:
 
 
 def range_of(override: Any, texts: List[str], sampler: Optional[str]) -> Dict[str, Any]:
-    """The values of a range(), and for searches their order. Optuna's sweeper includes both ends, and its grid leaves out the last one."""
+    """The values of a range(). Optuna's sweeper includes both ends, and its grid leaves out the last one."""
     value, count = override._value, len(texts)
     step = abs(value.step)
     if sampler is not None:
@@ -91,7 +92,7 @@ def range_of(override: Any, texts: List[str], sampler: Optional[str]) -> Dict[st
         count = steps + 1
     first = min(value.start, value.start + (count - 1) * value.step)
     is_float = isinstance(value.start + value.stop + value.step, float)
-    return {"texts": texts, "range": {"first": first, "step": step, "count": count}, "isFloat": is_float}
+    return {"range": {"first": first, "step": step, "count": count}, "isFloat": is_float}
 
 
 def describe(override: Any, sampler: Optional[str]) -> Dict[str, Any]:
@@ -150,7 +151,7 @@ def search_of(sweeper: Dict[str, Any], sampler: str, found: List[Dict[str, Any]]
     if ignored:
         print(f"hydra.sweeper has {' and '.join(ignored)}, without meaning here: trials are in the task list", file=sys.stderr)
     if METHODS[sampler] is None:
-        size = math.prod(len(each.get("texts") or [0]) for each in found)
+        size = math.prod(each["range"]["count"] if "range" in each else len(each.get("texts") or [0]) for each in found)
         if sweeper["n_trials"] < size:
             raise Refusal(
                 f"hydra.sweeper.n_trials: a random part of {size} combinations; "
@@ -171,7 +172,7 @@ def mentions_hydra(words: List[str]) -> bool:
 
 
 def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
-    """Starts the program for its help, in words that make Hydra tell where its runs go, and which options groups have."""
+    """Starts the program for its help, in words that make Hydra tell its sweeper, and which options groups have."""
     fixed = []
     for override in overrides:
         if override.value_type is None:
@@ -179,7 +180,7 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
         elif not is_glob(override) and not override.is_interval_sweep():
             fixed.append(f"{override.get_key_element()}={texts_of(override)[0]}")
     sweeper = "${oc.select:hydra.mode,null} ${oc.select:hydra.sweeper,null}"
-    template = f"hydra.help.template='{MARK}${{hydra.sweep.dir}}\n{sweeper}\n$APP_CONFIG_GROUPS'"
+    template = f"hydra.help.template='{MARK}{sweeper}\n$APP_CONFIG_GROUPS'"
     words = [*program, "--help", *fixed, template]
     why = ""
     try:
@@ -202,20 +203,20 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
     text = f"{' '.join(program)} --help doesn't tell which options there are{': ' if why else ''}{why}"
     if any(is_glob(override) or is_sweepers(override) for override in overrides) or "an interpolation" in why:
         raise Refusal(text)
-    print(f"{text}; the runs go to multirun/", file=sys.stderr)
+    print(f"{text}; its hydra.sweeper is not used", file=sys.stderr)
     return None
 
 
 def read(program: List[str], words: List[str]) -> Dict[str, Any]:
     overrides = parse(words)
-    directory = sampler = None
+    sampler = None
     sweeper: Dict[str, Any] = {}
     mode = "null"
     # Another program isn't started: it would train.
     if mentions_hydra(program) or any(is_glob(override) or is_sweepers(override) for override in overrides):
         answer = ask(program, overrides)
         if answer is not None:
-            directory, configured, groups = answer.split("\n", 2)
+            configured, groups = answer.split("\n", 1)
             mode, _, text = configured.partition(" ")
             sweeper = ast.literal_eval(re.sub(r"<\w+\.(\w+): \d+>", r"'\1'", text))
             sampler = sampler_of(sweeper)
@@ -231,18 +232,17 @@ def read(program: List[str], words: List[str]) -> Dict[str, Any]:
         except Refusal as refusal:
             raise Refusal(f"'{override.input_line}': {refusal}") from None
     search = None if sampler is None else search_of(sweeper, sampler, found)
-    return {"directory": directory, "overrides": found, "search": search, "isMultirun": mode.endswith("MULTIRUN")}
+    return {"overrides": found, "search": search, "isMultirun": mode.endswith("MULTIRUN")}
 
 
-def main() -> None:
-    line = json.load(sys.stdin)
+def answer_to(line: Dict[str, Any]) -> Dict[str, Any]:
     try:
-        answer = read(line["program"], line["overrides"])
+        return read(line["program"], line["overrides"])
     except ImportError as error:
-        answer = {"missing": error.name or str(error)}
+        return {"missing": error.name or str(error)}
     except Refusal as refusal:
-        answer = {"error": str(refusal)}
-    json.dump(answer, sys.stdout)
+        return {"error": str(refusal)}
 
 
-main()
+for each in sys.stdin:
+    print(json.dumps(answer_to(json.loads(each))))

@@ -3,12 +3,11 @@
 import { spawnSync } from 'node:child_process';
 import { GPUOwnerError } from '../../errors.ts';
 import { packageRoot } from '../../native.ts';
-import { sanitize, showValue, timestamp, warn } from '../../platform/index.ts';
-import { Literal, pythonOf, type TaskCommand, taskId, type Value, type Values } from '../task/index.ts';
+import { listWords, sanitize, showValue, warn } from '../../platform/index.ts';
+import { Literal, pythonOf, taskId, type Value, type Values } from '../task/index.ts';
 import { mistake, splitShellWords } from './command.ts';
-import type { Phase } from './phase.ts';
 import type { SearchOptions } from './search.ts';
-import { GRID, gridPhaseOf, type SearchParameter, type SpaceSweep } from './search-space.ts';
+import { GRID, type SearchParameter, type SpaceSweep } from './search-space.ts';
 
 type Refuse = (why: string) => Error;
 
@@ -25,31 +24,19 @@ interface Override {
   /** Without them. */
   readonly name: string;
   readonly isSweep: boolean;
-  /** Each as Hydra's sweeper writes it. null: there is no `=`. Absent: an interval. */
+  /** Each as Hydra's sweeper writes it. null: there is no `=`. Absent: a range or an interval. */
   readonly texts?: readonly string[] | null;
-  /** The values of a range() as a search has them. A grid has the texts, in the order that the line says. */
   readonly range?: { readonly first: number; readonly step: number; readonly count: number };
   readonly interval?: { readonly min: number; readonly max: number; readonly log: boolean };
   /** Whether the numbers of a range or an interval are written with a point. */
   readonly isFloat?: boolean;
 }
 
-/** Where Hydra puts the runs of a sweep, and their numbers. */
-export interface HydraPlaces {
-  readonly directory: string;
-  /** By the ids of tasks. */
-  readonly numbers: ReadonlyMap<string, number>;
-}
-
 export interface HydraSweep {
-  /** The names of what varies or is fixed. */
-  readonly parameters: readonly string[];
   /** What the configuration of Optuna's sweeper says. null: the sweeper is Hydra's own. */
   readonly search: SearchOptions | null;
-  /** For a search. Each trial has a directory of its own: Hydra would name two of the same second alike. */
+  /** Each run has a directory of its own below the output directory. */
   space(phase: string, outputDirectory: string): SpaceSweep;
-  /** The jobs of a multirun. @param known where earlier starts of the sweep have put its tasks; null: nowhere */
-  phase(phase: string, outputDirectory: string, known: HydraPlaces | null): Phase;
 }
 
 /**
@@ -67,28 +54,30 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
     );
   }
   const answer = askHydra(words, [...inLine, ...more], project, refuse);
-  if (answer.overrides.some(({ name }) => name === 'hydra/launcher'))
-    warn('hydra/launcher has no meaning here: gpu-owner starts the runs');
-  const overrides = answer.overrides.filter(
-    ({ name, key }) => name !== 'hydra/launcher' && (answer.directory === null || key !== 'hydra.sweep.dir'),
-  );
+  const [overrides, ignored] = [false, true].map((wanted) =>
+    answer.overrides.filter(({ name }) => IGNORED.test(name) === wanted),
+  ) as [Override[], Override[]];
+  if (ignored.length > 0) {
+    const names = listWords(ignored.map(({ name }) => name));
+    warn(
+      `${names} ${ignored.length > 1 ? 'have' : 'has'} no meaning here: gpu-owner starts the runs, in OUTPUT_DIR/runs`,
+    );
+  }
   const parameters: SearchParameter[] = [];
   const textsOf = new Map<string, ReadonlyMap<Value, string>>();
-  const ranges = new Map<string, SearchParameter['distribution']>();
   for (const { key, name, isSweep, texts, interval, range, isFloat } of overrides) {
-    if (isHydras(name) && !isSweep) continue;
-    const textOf = new Map((texts ?? ['']).map((text) => [typedValue(text), text]));
+    if (/^hydra[./]/.test(name) && !isSweep) continue;
+    const textOf = new Map(
+      (texts ?? (range || interval ? [] : [''])).map((text) => [typedValue(text), text]),
+    );
     const distribution: SearchParameter['distribution'] =
-      interval === undefined
-        ? { kind: 'choice', values: [...textOf.keys()], weights: null }
-        : {
-            kind: 'uniform',
-            ...interval,
-            rounding: isFloat ? null : 'integer',
-          };
+      range !== undefined
+        ? { kind: 'range', ...range }
+        : interval !== undefined
+          ? { kind: 'uniform', ...interval, rounding: isFloat ? null : 'integer' }
+          : { kind: 'choice', values: [...textOf.keys()], weights: null };
     parameters.push({ path: [key], name: parameterOf(key), distribution });
-    if (range !== undefined) ranges.set(parameterOf(key), { kind: 'range', ...range });
-    textsOf.set(key, interval === undefined ? textOf : new Map());
+    textsOf.set(key, textOf);
   }
   const fill = (values: Values): string[] =>
     overrides.map(({ key, isSweep, texts, isFloat }) => {
@@ -97,75 +86,33 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
       const chosen = values[parameterOf(key)] as Value;
       return `${key}=${textsOf.get(key)?.get(chosen) ?? textOfValue(chosen, isFloat === true)}`;
     });
-  const isNamed = overrides.some(({ key }) => key === 'hydra.sweep.dir');
-  const directory = answer.directory ?? (isNamed ? null : defaultDirectory());
-  const commandOf = (values: Values, place: readonly string[]): TaskCommand => ({
-    words: [...words, ...fill(values), ...(answer.isMultirun ? ['hydra.mode=RUN'] : []), ...place],
-  });
-  const spaceOf = (name: string, outputDirectory: string, command: SpaceSweep['command']) => ({
-    ...GRID,
-    name,
-    location,
-    parameters,
-    outputDirectory,
-    command,
-  });
+  const mode = answer.isMultirun ? ['hydra.mode=RUN'] : [];
   return {
-    parameters: parameters.map(({ name }) => name),
     search: answer.search,
     space: (phase, outputDirectory) => ({
-      ...spaceOf(phase, outputDirectory, (values) =>
-        commandOf(values, [
-          `hydra.run.dir=${quoted(`${outputDirectory}/runs/${taskId(values).slice(0, 14)}`)}`,
-        ]),
-      ),
-      parameters: parameters.map((each) => ({
-        ...each,
-        distribution: ranges.get(each.name) ?? each.distribution,
-      })),
+      ...GRID,
+      name: phase,
+      location,
+      parameters,
+      outputDirectory,
+      command: (values) => ({
+        words: [...words, ...fill(values), ...mode, ...placeWords(outputDirectory, taskId(values))],
+      }),
     }),
-    phase(phase, outputDirectory, known) {
-      const grid = gridPhaseOf(spaceOf(phase, outputDirectory, (values) => commandOf(values, [])));
-      let first = 0;
-      for (const number of known?.numbers.values() ?? []) first = Math.max(first, number + 1);
-      return {
-        ...grid,
-        *tasks() {
-          let next = first;
-          for (const task of grid.tasks()) {
-            const number = known?.numbers.get(taskId(task.parameters)) ?? next++;
-            const place = placeWords(known?.directory ?? directory, number);
-            yield { ...task, command: commandOf(task.parameters, place) };
-          }
-        },
-      };
-    },
   };
 }
 
-const DIRECTORY = 'hydra.sweep.dir=';
-const NUMBER = 'hydra.job.num=';
+/** Overrides that the start of the runs decides. */
+const IGNORED = /^hydra(?:\/launcher$|\.(?:run|sweep)\.)/;
 
-/** A run of its own that looks as one of Hydra's sweep. @param directory null: the line names it */
-function placeWords(directory: string | null, number: number): string[] {
+/** A run has the place and the number that its task has, whatever else is in the sweep. */
+function placeWords(outputDirectory: string, id: string): string[] {
+  const name = id.slice(0, 14);
   return [
-    ...(directory === null ? [] : [`${DIRECTORY}${quoted(directory)}`]),
-    'hydra.run.dir=${hydra.sweep.dir}/${hydra.sweep.subdir}',
-    `${NUMBER}${number}`,
-    `hydra.job.id=${number}`,
+    `hydra.run.dir=${quoted(`${outputDirectory}/runs/${name}`)}`,
+    `hydra.job.num=${Number.parseInt(name.slice(2, 9), 16)}`,
+    `hydra.job.id=${quoted(name)}`,
   ];
-}
-
-/** Where the command of a task puts its run. null: it has no such place. */
-export function placeOf(command: TaskCommand): { directory: string; number: number } | null {
-  if (!('words' in command)) return null;
-  const behind = (start: string) =>
-    command.words.findLast((word) => word.startsWith(start))?.slice(start.length);
-  const directory = behind(DIRECTORY);
-  const number = Number(behind(NUMBER) ?? Number.NaN);
-  return directory === undefined || !Number.isSafeInteger(number)
-    ? null
-    : { directory: directory.replace(/^'(.*)'$/s, '$1').replaceAll("\\'", "'"), number };
 }
 
 function isOverride(word: string): boolean {
@@ -186,10 +133,6 @@ function programWords(all: readonly string[]): { words: string[]; inLine: string
 /** The parameter of the tasks for an override with this key. */
 function parameterOf(key: string): string {
   return key.replace(/^\++/, '');
-}
-
-function isHydras(name: string): boolean {
-  return /^hydra[./]/.test(name);
 }
 
 const NUMBER_TEXT = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]?\d+)?$/;
@@ -213,8 +156,6 @@ function textOfValue(value: Value, isFloat: boolean): string {
 }
 
 interface Answer {
-  /** Where a multirun that begins now puts its runs. null: the program wasn't asked, or doesn't say it. */
-  readonly directory: string | null;
   readonly overrides: readonly Override[];
   readonly search: SearchOptions | null;
   /** Whether the program's configuration makes each start a multirun. */
@@ -232,7 +173,7 @@ function askHydra(
   const { stdout, stderr, error } = spawnSync(python, [`${packageRoot}/python/hydra_helper.py`], {
     cwd: project,
     encoding: 'utf8',
-    input: JSON.stringify({ program, overrides }),
+    input: `${JSON.stringify({ program, overrides })}\n`,
     maxBuffer: Number.POSITIVE_INFINITY,
   });
   let answer: Answer | { error: string } | { missing: string };
@@ -254,9 +195,4 @@ function askHydra(
 
 function quoted(directory: string): string {
   return /^[\w./@+-]+$/.test(directory) ? directory : `'${directory.replaceAll("'", "\\'")}'`;
-}
-
-/** `multirun/2026-11-26/09-30-00`, Hydra's default. */
-function defaultDirectory(): string {
-  return `multirun/${timestamp().replace(' ', '/').replaceAll(':', '-')}`;
 }

@@ -1,7 +1,6 @@
 export { executedWords } from './command.ts';
 export { commandsPhase } from './commands-phase.ts';
 export { choiceOf, decimal, isFixed, valueAt } from './distribution.ts';
-export { placeOf } from './hydra.ts';
 export {
   type Comparison,
   drawTrials,

@@ -176,7 +176,7 @@ function gridValues(distribution: Distribution, refuse: (why: string) => GPUOwne
   }
   if (distribution.kind === 'range') {
     const { first, step, count } = distribution;
-    return Array.from({ length: count }, (_, i) => first + i * step);
+    return Array.from({ length: count }, (_, i) => decimal(first + i * step));
   }
   const { kind, rounding } = distribution;
   const step = rounding === 'integer' ? 1 : rounding;

@@ -7,7 +7,7 @@ import type { TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
-import { type HydraLine, type HydraPlaces, type HydraSweep, readHydra } from './hydra.ts';
+import { type HydraLine, type HydraSweep, readHydra } from './hydra.ts';
 import {
   checkPhaseName,
   compilePhase,
@@ -24,7 +24,6 @@ import {
   type SearchOptions,
   type SeededSearch,
   searchOf,
-  searchOption,
   searchPhase,
 } from './search.ts';
 import { gridPhaseOf, type SpaceSweep } from './search-space.ts';
@@ -83,8 +82,6 @@ export interface Sweep {
     directoryOf(phase: string): string | null;
     named(phase: string): Promise<Sweep>;
   } | null;
-  /** The same sweep with its runs in the places of {@link placeOf} where the queue has them. Absent: its tasks have no places. */
-  readonly placed?: (known: HydraPlaces) => Sweep;
   /** The tasks, made one by one; of a search, those that are known ahead. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
   /** {@link tasks}, or one trial of a search: commands and directories of all others are like these. */
@@ -96,9 +93,8 @@ export interface Sweep {
  * @throws ERR_INVALID_ARGUMENT for options, ERR_CONFIGURATION for what is in files
  */
 export async function openSweep(given: SweepSource): Promise<Sweep> {
-  const { project, grid = [], commands, command, shell = false, hydra } = given;
-  const inline = grid.length > 0 || commands !== undefined || hydra !== undefined;
-  checkInline(given, inline);
+  const { project, hydra } = given;
+  checkInline(given);
   const ofHydra = hydra === undefined ? null : readHydra(hydra, project);
   const hasMetric = given.search?.metric !== undefined;
   if (ofHydra?.search?.method !== undefined && !hasMetric) {
@@ -107,8 +103,12 @@ export async function openSweep(given: SweepSource): Promise<Sweep> {
       "Optuna's sweeper compares what the function returns; let the program report it as a result, and add --metric NAME",
     );
   }
-  const source = hasMetric ? { ...given, search: { ...ofHydra?.search, ...given.search } } : given;
-  if (ofHydra !== null && searchOption(source.search) === undefined) return hydraSweep(source, ofHydra, null);
+  return assemble(hasMetric ? { ...given, search: { ...ofHydra?.search, ...given.search } } : given, ofHydra);
+}
+
+async function assemble(source: SweepSource, ofHydra: HydraSweep | null): Promise<Sweep> {
+  const { project, grid = [], commands, command, shell = false } = source;
+  const inline = grid.length > 0 || commands !== undefined || ofHydra !== null;
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
   const template =
@@ -135,14 +135,17 @@ export async function openSweep(given: SweepSource): Promise<Sweep> {
     );
   }
   // Standard input can't be read twice.
-  const isUnnamed = grid.length > 0 && source.phase === undefined && commands === undefined;
+  const isUnnamed =
+    (grid.length > 0 || ofHydra !== null) && source.phase === undefined && commands === undefined;
   return sweepOf(source, {
     files,
     phases,
     commandless,
     search,
     comparison: search ?? comparisonOf(parts, phases, source.search),
-    unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
+    unnamedGrid: isUnnamed
+      ? unnamedGrid(source, parts.at(-1), (phase) => assemble({ ...source, phase }, ofHydra))
+      : null,
   });
 }
 
@@ -195,8 +198,9 @@ export function noSweep(project: string): GPUOwnerError {
   );
 }
 
-function checkInline(source: SweepSource, inline: boolean): void {
+function checkInline(source: SweepSource): void {
   const { phase, outputDirectory, hydra } = source;
+  const inline = source.grid?.length || source.commands !== undefined || hydra !== undefined;
   const other = [
     source.files?.length ? showValue(source.files[0]) : null,
     source.grid?.length ? '--grid' : null,
@@ -240,34 +244,18 @@ function gridPhase(
   return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
 }
 
-/** The jobs of a multirun of Hydra. @param known where earlier starts of it have put them */
-function hydraSweep(source: SweepSource, hydra: HydraSweep, known: HydraPlaces | null): Sweep {
-  const { phase = 'grid', outputDirectory } = source;
-  const directoryOf = (name: string) => outputDirectory ?? defaultOutputOf(name);
-  const named = async (name: string) => hydraSweep({ ...source, phase: name }, hydra, known);
-  const unnamedGrid =
-    source.phase === undefined
-      ? {
-          parameters: hydra.parameters.toSorted(),
-          directoryOf: (name: string) => (outputDirectory === undefined ? directoryOf(name) : null),
-          named,
-        }
-      : null;
-  const phases = [hydra.phase(phase, directoryOf(phase), known)];
-  const comparison = comparisonOf([], phases, source.search);
-  return {
-    ...sweepOf(source, { files: [], phases, commandless: null, search: null, comparison, unnamedGrid }),
-    placed: (found) => hydraSweep(source, hydra, found),
-  };
-}
-
-function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {
-  const keys = parseGrid(source.grid ?? []).map(({ key }) => key);
-  const isPlaced = source.outputDirectory !== undefined || keys.includes('output_dir');
+function unnamedGrid(
+  { outputDirectory }: SweepSource,
+  part: PhaseSource | SpaceSweep | undefined,
+  named: (phase: string) => Promise<Sweep>,
+): Sweep['unnamedGrid'] {
+  if (part === undefined) return null;
+  const keys = 'axes' in part ? part.axes.map(({ key }) => key) : part.parameters.map(({ name }) => name);
+  const isPlaced = outputDirectory !== undefined || keys.includes('output_dir');
   return {
     parameters: keys.filter((key) => key !== 'output_dir').sort(),
     directoryOf: (phase) => (isPlaced ? null : defaultOutputOf(phase)),
-    named: (phase) => openSweep({ ...source, phase }),
+    named,
   };
 }
 

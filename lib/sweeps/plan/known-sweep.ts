@@ -1,18 +1,8 @@
-// A sweep whose phase and places are those of tasks that the queue has from before.
+// A sweep whose phase is that of tasks that the queue has from before.
 
-import { placeOf, type Sweep } from '../files/index.ts';
-import { batchesOf, type Queue } from '../queue/index.ts';
+import type { Sweep } from '../files/index.ts';
+import type { Queue } from '../queue/index.ts';
 import { columnOf, columnsOfTable, NAME_COLUMN } from '../tables/index.ts';
-import { taskId } from '../task/index.ts';
-
-/** The sweep as a project knows it: with the phase of its grid, and the places of its runs. */
-export async function asKnown(
-  sweep: Sweep,
-  queue: Pick<Queue, 'lookUp' | 'tasks'> | null,
-  project: string,
-): Promise<Sweep> {
-  return inKnownPlaces(await inOwnPhase(sweep, queue, project), queue);
-}
 
 const GRID_PHASE = /^grid(?:-\d+)?$/;
 
@@ -23,7 +13,11 @@ const MAX_SEARCHED = 16;
  * Names an unnamed grid: grids with other parameters have other phases, `grid`, `grid-2` and so on, so that their tables don't mix. A grid
  * with the same parameters goes on in its phase.
  */
-async function inOwnPhase(sweep: Sweep, queue: Pick<Queue, 'tasks'> | null, project: string): Promise<Sweep> {
+export async function asKnown(
+  sweep: Sweep,
+  queue: Pick<Queue, 'tasks'> | null,
+  project: string,
+): Promise<Sweep> {
   const { unnamedGrid } = sweep;
   if (unnamedGrid === null) return sweep;
   const wanted = JSON.stringify(unnamedGrid.parameters);
@@ -54,20 +48,4 @@ async function inOwnPhase(sweep: Sweep, queue: Pick<Queue, 'tasks'> | null, proj
 /** Whether a table has rows of ours, of a grid with other parameters. */
 function isOfOthers(columns: readonly string[], parameters: readonly string[]): boolean {
   return columns.includes(NAME_COLUMN) && parameters.some((name) => !columns.includes(columnOf(name)));
-}
-
-/** Runs of Hydra that the queue has stay where they are, and new ones come beside them. */
-async function inKnownPlaces(sweep: Sweep, queue: Pick<Queue, 'lookUp'> | null): Promise<Sweep> {
-  if (sweep.placed === undefined || queue === null) return sweep;
-  const numbers = new Map<string, number>();
-  let directory: string | null = null;
-  for (const batch of batchesOf(sweep.tasks())) {
-    for (const row of await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)))) {
-      const place = row && placeOf(row.task.command);
-      if (!place) continue;
-      directory ??= place.directory;
-      numbers.set(row.task.id, place.number);
-    }
-  }
-  return directory === null ? sweep : sweep.placed({ directory, numbers });
 }
