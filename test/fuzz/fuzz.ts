@@ -12,7 +12,7 @@ const {
   GPU_OWNER_FUZZ_SEED,
   GPU_OWNER_FUZZ_COUNTS,
 } = process.env;
-const FEW = 500;
+const FEW = 200;
 const SOAK_SECONDS = 10;
 /** Limit of processor time. An input that takes longer is as bad as one that throws. */
 const MAX_INPUT_MS = 2_000;

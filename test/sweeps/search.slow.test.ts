@@ -87,13 +87,10 @@ p: {${fixed}combinations: {x: {min: ${least}, max: 1000}}}
   expect(second.best).toBe(Math.min(...inside, ...fresh));
   expect(second.planned).toBe(fresh.length);
   expect(fresh).toHaveLength(2);
-  const again = await start(cut);
-  expect(again).toEqual({ ...second, planned: 0 });
   const seeded = await start(cut, ['--search-seed', '7']);
   expect(seeded.ran).toHaveLength(second.ran.length + 6);
   const back = await start(cut);
-  expect(back).toMatchObject({ ran: seeded.ran, planned: 0 });
-  expect(back.best).toBe(second.best);
+  expect(back).toEqual({ ran: seeded.ran, best: second.best, planned: 0 });
   const wider = await start(cut, [], 'epochs: 50, ');
   expect(wider.ran).toHaveLength(seeded.ran.length + 6);
   expect(wider.best).toBe(Math.min(...wider.ran.slice(-6)));
@@ -117,16 +114,15 @@ test.concurrent('a random search has its trials in one table, and shows the best
   expect(json.best[0].value).toBe(losses[0]);
 });
 
-test.concurrent.for([
-  ['hyperband:0', 'is no rule such as hyperband:3'],
-  ['median:5:2', 'is no rule such as hyperband:3'],
-  ['hyperband:1:1.0000001', 'ETA must be at least 1.1'],
-] as const)('--stop-early %s is refused', async ([rule, why], context) => {
+test.concurrent('a rule of stopping that would stop nothing is refused', async (context) => {
   const experiment = newExperiment(context, 1);
-  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'random', '--stop-early', rule, ...branin()];
+  const rule = ['--stop-early', 'hyperband:1:1.0000001'];
+  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'random', ...rule, ...branin()];
   const { code, stderr } = await experiment.run(words);
-  expect(code).toBe(64);
-  expect(stderr).toContain(why);
+  expect({ code, stderr }).toMatchObject({
+    code: 64,
+    stderr: expect.stringContaining('ETA must be at least 1.1'),
+  });
 });
 
 test.concurrent.for([
@@ -176,13 +172,13 @@ test.concurrent('a value that a program calls stopped is no step of a search', a
   );
 });
 
-test.concurrent.for(['tpe', 'gp', 'cmaes'])('the sampler of %s chooses trials', async (method, context) => {
+test.concurrent.for(['gp', 'cmaes'])('the sampler of %s chooses trials', async (method, context) => {
   const experiment = newExperiment(context, 1);
   for (const name of ['scipy', 'torch', 'cmaes']) writeFileSync(join(experiment.project, `${name}.py`), '');
   experiment.env.PYTHONPATH += `:${experiment.project}`;
-  const { code, stderr } = await experiment.run(search(method, 3));
+  const { code, stderr } = await experiment.run(search(method, 2));
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-  expect(column(experiment, 'loss')).toHaveLength(3);
+  expect(column(experiment, 'loss')).toHaveLength(2);
 });
 
 test.concurrent('where a sampler insists on a trial that there is, others are random, and it is told of them', async (context) => {
@@ -200,7 +196,7 @@ test.concurrent('where a sampler insists on a trial that there is, others are ra
 
 test.concurrent('a search goes on after SIGKILL of its run and of its helper, and tells every end', async (context) => {
   const experiment = newExperiment(context);
-  const words = search('tpe', 24, '--seconds', '0.2', '--fail-above', '8');
+  const words = search('tpe', 16, '--seconds', '0.2', '--fail-above', '8');
   const hold = join(experiment.project, 'hold');
   const first = experiment.start(words);
   await experiment.untilStarted(6);
@@ -208,7 +204,7 @@ test.concurrent('a search goes on after SIGKILL of its run and of its helper, an
   first.kill('SIGKILL');
   await finished(first, 'exit');
   await until(() => helpers(experiment).length === 0);
-  expect((await experiment.run(['status'])).stdout).toMatch(/\d+\/24 /);
+  expect((await experiment.run(['status'])).stdout).toMatch(/\d+\/16 /);
 
   rmSync(hold);
   const count = experiment.starts().length;
@@ -224,15 +220,15 @@ test.concurrent('a search goes on after SIGKILL of its run and of its helper, an
   const names = column(experiment, 'task_id');
   expect(new Set(names).size).toBe(names.length);
   const { counts, total } = await experiment.status();
-  expect(total).toBe(24);
+  expect(total).toBe(16);
   expect(counts.completed).toBe(names.length);
-  expect(counts.failed).toBe(24 - names.length);
+  expect(counts.failed).toBe(16 - names.length);
   expect(code).toBe(counts.failed > 0 ? 1 : 0);
-  expect(stdout).toMatch(/Searching with 24 trials \(tpe\), of which \d+ are known already/);
+  expect(stdout).toMatch(/Searching with 16 trials \(tpe\), of which \d+ are known already/);
   // Each trial but the last ones, whose ends nothing is chosen after.
   const ends = told(experiment).map((line) => line.split(' '));
   expect(new Set(ends.map(([number]) => number)).size).toBe(ends.length);
-  expect(ends.length).toBeGreaterThanOrEqual(20);
+  expect(ends.length).toBeGreaterThanOrEqual(12);
   for (const [, state, value] of ends) expect(state === 'FAIL').toBe(value === 'None');
   expect(ends.filter(([, state]) => state === 'FAIL').length).toBeLessThanOrEqual(counts.failed);
 });
@@ -257,7 +253,7 @@ test.concurrent('the same seed and the same order of ends make the same trials, 
     newExperiment(context, 1),
     newExperiment(context, 1),
   ];
-  const words = search('tpe', 10, '--seconds', '0.1');
+  const words = search('tpe', 7, '--seconds', '0.1');
   const options = words.slice(0, words.indexOf('--'));
   const command = words.slice(words.indexOf('--'));
   const running = [whole.run(words), other.run([...options, '--search-seed', '7', ...command])];
@@ -276,7 +272,7 @@ test.concurrent('the same seed and the same order of ends make the same trials, 
 
 test.concurrent('workers of other processes get trials, and wait for a manager that is killed', async (context) => {
   const experiment = newExperiment(context);
-  const manage = ['manager', '--no-listen', ...search('tpe', 12, '--seconds', '0.3').slice(3)];
+  const manage = ['manager', '--no-listen', ...search('tpe', 8, '--seconds', '0.3').slice(3)];
   const manager = experiment.start(manage);
   await output(manager, /Marked 0 tasks/);
   const workers = [1, 2].map(() => experiment.run(['worker', '--gpus', '1']));
@@ -286,7 +282,7 @@ test.concurrent('workers of other processes get trials, and wait for a manager t
   const { code } = await experiment.run(manage);
   expect(code).toBe(0);
   for (const worker of await Promise.all(workers)) expect(worker.code).toBe(0);
-  expect(column(experiment, 'task_id')).toHaveLength(12);
+  expect(column(experiment, 'task_id')).toHaveLength(8);
 });
 
 test.concurrent('a search ends when a trial has reached the target of a W&B file', async (context) => {

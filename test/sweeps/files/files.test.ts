@@ -329,8 +329,8 @@ describe('files that are no sweep files, or meant to harm', () => {
   });
 
   test('many keys and values are read in reasonable time', async () => {
-    const values = Array.from({ length: 50_000 }, (_, i) => i).join(', ');
+    const values = Array.from({ length: 20_000 }, (_, i) => i).join(', ');
     const sweep = await read(`p: {combinations: [{seed: [${values}]}]}\n`);
-    expect(sweep.size).toBe(50_000);
+    expect(sweep.size).toBe(20_000);
   });
 });

@@ -8,17 +8,17 @@ const rowsOf = (bytes: Buffer): CSVRow[] => [...parseRows(decode(bytes).text)];
 
 const PIECES = ['a', '1.5', ',', '"', '\n', '\r\n', ' ', 'é', '😀', '""', 'x'.repeat(50), ''];
 
-test.each([1, 2, 3, 4])('what we write is read back, by us and by others (%i)', (seed) => {
+test.each([1, 2])('what we write is read back, by us and by others (%i)', (seed) => {
   const random = new Random(seed);
   const next = (below: number) => random.integer(below);
   const newline = seed % 2 ? '\n' : '\r\n';
   const columns = 1 + next(6);
-  const cells = Array.from({ length: 6_000 }, () =>
+  const cells = Array.from({ length: 3_000 }, () =>
     Array.from({ length: columns }, () =>
       Array.from({ length: next(7) }, () => PIECES[next(PIECES.length)]).join(''),
     ),
   );
-  (cells[5] as string[])[0] = '"\n'.repeat(300_000);
+  (cells[5] as string[])[0] = '"\n'.repeat(100_000);
   const bytes = Buffer.from(cells.map((row) => csvLine(row) + newline).join(''));
   const rows = rowsOf(bytes);
   expect(rows.map((row) => row.cells)).toEqual(cells);
