@@ -348,7 +348,7 @@ test.concurrent.for([
         '--metric',
         'loss',
         '--stop-early',
-        'hyperband:2:2',
+        'hyperband:2',
         ...options,
         '--',
         python,

@@ -45,7 +45,7 @@ export const SWEEP_GROUP = {
     },
     'stop-early': {
       value: 'RULE',
-      help: 'stop bad trials: hyperband:FIRST_STEP[:ETA], median:FIRST_STEP',
+      help: 'stop bad trials: hyperband:FIRST_STEP[:ETA]',
       isAdvanced: true,
     },
     'search-seed': {
@@ -151,14 +151,13 @@ function checkedPattern(pattern: string): string {
 
 async function stopRule(text: string): Promise<NonNullable<SearchOptions['stopEarly']>> {
   const { DEFAULT_ETA, MIN_ETA, rungsFrom } = await loadRunning();
-  const [, kind, first = '', given] = /^(hyperband|median):(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
+  const [, first = '', given] = /^hyperband:(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
   const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
-  if (kind === undefined || step < 1 || (kind === 'median' && given !== undefined))
-    throw usage(`--stop-early: ${showValue(text)} is no rule such as hyperband:3, hyperband:3:2 or median:5`);
-  if (kind === 'median') return { kind, first: step };
+  if (step < 1)
+    throw usage(`--stop-early: ${showValue(text)} is no rule such as hyperband:3 or hyperband:3:2`);
   if (eta < MIN_ETA)
     throw usage(`--stop-early: ETA must be at least ${MIN_ETA}, as in hyperband:${first}:${DEFAULT_ETA}`);
-  return { kind: 'hyperband', rungs: rungsFrom(step, eta), eta };
+  return { rungs: rungsFrom(step, eta), eta, strict: true };
 }
 
 /** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */

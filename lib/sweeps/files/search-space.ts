@@ -27,19 +27,15 @@ export interface Metric {
   readonly target: number | null;
 }
 
-/** When trials are stopped early. */
-export type EarlyStopping =
-  /** Successive halving: at each rung (a number of reports, in order) the best 1/eta of those that have reached it go on. */
-  | { readonly kind: 'hyperband'; readonly rungs: readonly number[]; readonly eta: number }
-  /** Hyperband as W&B's package `sweeps` has it. `strict`: a trial's value at its last rung counts, and not its best one. */
-  | {
-      readonly kind: 'wandb';
-      readonly rungs: readonly number[];
-      readonly eta: number;
-      readonly strict: boolean;
-    }
-  /** Trials that are worse at a step than the median of the others were there. */
-  | { readonly kind: 'median'; readonly first: number };
+/**
+ * Hyperband as W&B's package `sweeps` has it: trials are compared at rungs, numbers of reports in order. `strict`: a trial's value at its
+ * last rung counts, and not its best one.
+ */
+export interface EarlyStopping {
+  readonly rungs: readonly number[];
+  readonly eta: number;
+  readonly strict: boolean;
+}
 
 export const DEFAULT_ETA = 3;
 /** With less, rungs are without end, and stop nothing. */

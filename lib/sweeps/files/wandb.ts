@@ -159,7 +159,7 @@ function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
   } else throw refuse("it needs 'min_iter', or 'max_iter' and 's'");
   rungs = Array.from(new Set(rungs));
   if (rungs.length === 0) throw refuse('nothing would ever be stopped; use a larger max_iter or s');
-  return { kind: 'wandb', rungs, eta, strict: truthOf(map.entries.get('strict')?.node) !== false };
+  return { rungs, eta, strict: truthOf(map.entries.get('strict')?.node) !== false };
 }
 
 function parseParameters(tree: MapNode, fail: Fail): SearchParameter[] {

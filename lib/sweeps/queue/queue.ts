@@ -161,11 +161,7 @@ export interface SearchRecord {
     pattern: string | null;
   } | null;
   /** Which trials are stopped early; null: none. */
-  stopping:
-    | { kind: 'hyperband'; rungs: readonly number[]; eta: number }
-    | { kind: 'wandb'; rungs: readonly number[]; eta: number; strict: boolean }
-    | { kind: 'median'; first: number }
-    | null;
+  stopping: { rungs: readonly number[]; eta: number; strict: boolean } | null;
   /** The seed by which its trials are chosen; null: its tasks are known by their parameters. */
   seed: number | null;
   /** Tasks of the phase that aren't its trials, by their ids: those outside its space or of another seed, and that seed. */

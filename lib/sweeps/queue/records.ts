@@ -267,14 +267,6 @@ export function readPause(stored: string): Pause {
   return { ...pause, since: pause.since ?? Date.now() };
 }
 
-const HYPERBAND = { kind: among(['hyperband']), rungs: listOf(whole()), eta: amount() };
-const WANDB = { ...HYPERBAND, kind: among(['wandb']), strict: flag };
-const MEDIAN = record({ kind: among(['median']), first: whole(undefined, 1) });
-const STOPPING: schema.Check<NonNullable<SearchRecord['stopping']>> = (value, path) => {
-  const { kind } = schema.object(value, path);
-  return (kind === 'median' ? MEDIAN : kind === 'wandb' ? record(WANDB) : record(HYPERBAND))(value, path);
-};
-
 const LEFT: schema.Check<SearchRecord['left']> = (value, path) =>
   Object.fromEntries(
     Object.entries(schema.object(value, path)).map(([id, seed]) => [id, nullable(whole())(seed, path)]),
@@ -284,7 +276,7 @@ const SEARCH = record({
   phase: text,
   trials: whole(),
   metric: nullable(record({ name: text, goal: among(['minimize', 'maximize']), pattern: nullable(text) })),
-  stopping: nullable(STOPPING),
+  stopping: nullable(record({ rungs: listOf(whole()), eta: amount(), strict: flag })),
   seed: nullable(whole()),
   left: LEFT,
   isOver: flag,

@@ -1,7 +1,8 @@
+// Which trials are stopped early, by what has been reported.
+
 import { metricOf } from '../progress/index.ts';
 import type { Queue, SearchRecord } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
-import { isStopped, rungsUntil, valueAtRung } from './stopping.ts';
 
 /** The values that a running trial has reported. */
 export class TrialCourse {
@@ -11,9 +12,9 @@ export class TrialCourse {
   #last: Values = {};
   #step = 0;
   #best: number | null = null;
-  /** The values at the rungs that were reached, in order, and those that were compared. */
+  /** The values at the rungs that were reached, in order, and the rungs that the queue knows of. */
   readonly #rungs = new Map<number, number>();
-  readonly #compared = new Set<number>();
+  readonly #told = new Set<number>();
   #isNews = false;
 
   constructor(search: SearchRecord, id: string) {
@@ -40,9 +41,8 @@ export class TrialCourse {
     this.#isNews = true;
     const choose = metric.goal === 'minimize' ? Math.min : Math.max;
     this.#best = choose(value, this.#best ?? value);
-    for (const rung of rungsUntil(stopping, this.#step)) {
-      if (!this.#rungs.has(rung)) this.#rungs.set(rung, valueAtRung(stopping, { value, best: this.#best }));
-    }
+    for (const rung of stopping.rungs)
+      if (rung <= this.#step && !this.#rungs.has(rung)) this.#rungs.set(rung, value);
   }
 
   /**
@@ -56,12 +56,17 @@ export class TrialCourse {
     const reached = [...this.#rungs];
     for (const [at, [step, value]] of reached.entries()) {
       const isLast = at === reached.length - 1;
-      // Others may have become better since: W&B looks again at the last rung, and at no other.
-      if (this.#compared.has(step) && !(stopping.kind === 'wandb' && isLast)) continue;
+      if (this.#told.has(step) && !isLast) continue;
       const others = await queue.report({ phase, id: this.#id, step, value });
-      this.#compared.add(step);
-      if (stopping.kind === 'wandb' && !isLast) continue;
-      if (isStopped(stopping, metric.goal, { value, best: this.#best ?? value }, others)) return true;
+      this.#told.add(step);
+      // Others may have become better since: W&B looks again at the last rung, and at no other.
+      if (!isLast) continue;
+      const isBetter = (one: number, other: number) =>
+        metric.goal === 'minimize' ? one < other : one > other;
+      const all = [value, ...others].sort((a, b) => (isBetter(a, b) ? -1 : 1));
+      // Computed as in Python there: 1/eta is rounded first.
+      const threshold = all[Math.floor((1 / stopping.eta) * all.length)] as number;
+      return isBetter(threshold, stopping.strict ? value : (this.#best ?? value));
     }
     return false;
   }

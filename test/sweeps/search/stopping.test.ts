@@ -1,46 +1,10 @@
-// Early stopping, beside others: successive halving as in the paper (Li et al. 2018, algorithm 1), and W&B's package.
+// Early stopping, beside W&B's package.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { SpaceSweep } from '../../../lib/sweeps/files/search-space.ts';
 import { parseSweepFile } from '../../../lib/sweeps/files/sources.ts';
-import { isStopped, rungsUntil, type StopRule } from '../../../lib/sweeps/search/stopping.ts';
 import { TrialCourse } from '../../../lib/sweeps/search/trial-course.ts';
-import { Random } from '../../support/random.ts';
-
-/** A trial whose value is its best one. */
-const at = (value: number) => ({ value, best: value });
-
-/** The trials that are left after each rung: the best n/eta of those before, rounded down. */
-function successiveHalving(values: readonly (readonly number[])[], eta: number): number[][] {
-  let left = values.map((_, trial) => trial);
-  return (values[0] as readonly number[]).map((_, rung) => {
-    const order = left.toSorted((a, b) => (values[a]?.[rung] as number) - (values[b]?.[rung] as number));
-    left = order.slice(0, Math.max(1, Math.floor(left.length / eta)));
-    return left.toSorted((a, b) => a - b);
-  });
-}
-
-test('where all trials have reached a rung, those are stopped that successive halving stops', () => {
-  const random = new Random(1);
-  const next = () => random.float();
-  for (let round = 0; round < 100; round++) {
-    const eta = [2, 3, 4][round % 3] as number;
-    const values = Array.from({ length: 4 + (round % 30) }, () => Array.from({ length: 4 }, () => next()));
-    let left = values.map((_, trial) => trial);
-    const expected = successiveHalving(values, eta);
-    for (const [rung, kept] of expected.entries()) {
-      const rule: StopRule = { kind: 'hyperband', rungs: [1, 3, 9, 27], eta };
-      const lossOf = (trial: number) => values[trial]?.[rung] as number;
-      const goesOn = (trial: number) => {
-        const others = left.filter((each) => each !== trial).map(lossOf);
-        return !isStopped(rule, 'minimize', at(lossOf(trial)), others);
-      };
-      left = left.filter(goesOn);
-      expect(left).toEqual(kept);
-    }
-  }
-});
 
 test('W&B’s rule stops the runs that its package stops', async () => {
   const lines = readFileSync(join(import.meta.dirname, 'fixtures/wandb-stops.jsonl'), 'utf8')
@@ -88,17 +52,7 @@ parameters: {a: {value: 1}}
   }
 });
 
-test('the median rule waits for four others, and stops what is worse than their median', () => {
-  const rule: StopRule = { kind: 'median', first: 5 };
-  expect(isStopped(rule, 'minimize', at(100), [1, 2, 3])).toBe(false);
-  expect(isStopped(rule, 'minimize', at(2.4), [1, 2, 3, 4])).toBe(false);
-  expect(isStopped(rule, 'minimize', at(2.6), [1, 2, 3, 4])).toBe(true);
-  expect(isStopped(rule, 'maximize', at(2.4), [1, 2, 3, 4])).toBe(true);
-  expect(rungsUntil(rule, 4)).toEqual([]);
-  expect(rungsUntil(rule, 16)).toEqual([5, 10, 15]);
-});
-
-test('a trial is compared at rungs only: once, or with each of its news where W&B’s rule holds', async () => {
+test('a trial is compared at rungs only, with each of its news', async () => {
   const asked: { step: number; value: number }[] = [];
   const queue = {
     async report({ step, value }: { step: number; value: number }) {
@@ -106,37 +60,28 @@ test('a trial is compared at rungs only: once, or with each of its news where W&
       return [0.2];
     },
   };
-  const course = (stopping: StopRule) =>
-    new TrialCourse(
-      {
-        phase: 'p',
-        trials: 10,
-        metric: { name: 'loss', goal: 'minimize', pattern: null },
-        stopping,
-        seed: null,
-        left: {},
-        isOver: false,
-      },
-      't-1',
-    );
-  const own = course({ kind: 'hyperband', rungs: [3, 9], eta: 2 });
-  const wandb = course({ kind: 'wandb', rungs: [3, 9], eta: 3, strict: false });
-  for (const each of [own, wandb]) {
-    each.note(1, { loss: 0.1 });
-    each.note(2, { loss: 0.4, accuracy: 1 });
-    expect(await each.isBad(queue)).toBe(false);
-  }
+  const course = new TrialCourse(
+    {
+      phase: 'p',
+      trials: 10,
+      metric: { name: 'loss', goal: 'minimize', pattern: null },
+      stopping: { rungs: [3, 9], eta: 3, strict: false },
+      seed: null,
+      left: {},
+      isOver: false,
+    },
+    't-1',
+  );
+  course.note(1, { loss: 0.1 });
+  course.note(2, { loss: 0.4, accuracy: 1 });
+  expect(await course.isBad(queue)).toBe(false);
   expect(asked).toEqual([]); // nothing is stopped before the first rung
-  own.note(3, { loss: 0.3 });
-  wandb.note(3, { loss: 0.3 });
-  expect([await own.isBad(queue), await wandb.isBad(queue)]).toEqual([true, false]);
-  expect(asked).toEqual([
-    { step: 3, value: 0.3 },
-    { step: 3, value: 0.3 },
-  ]);
-  expect(await wandb.isBad(queue)).toBe(false); // no news
-  wandb.note(4, { loss: 0.5 });
-  await wandb.isBad(queue);
-  expect(asked.slice(2)).toEqual([{ step: 3, value: 0.3 }]); // others may be better by now
-  expect(wandb.last).toEqual({ loss: 0.5, accuracy: 1 });
+  course.note(3, { loss: 0.3 });
+  expect(await course.isBad(queue)).toBe(false);
+  expect(asked).toEqual([{ step: 3, value: 0.3 }]);
+  expect(await course.isBad(queue)).toBe(false); // no news
+  course.note(4, { loss: 0.5 });
+  await course.isBad(queue);
+  expect(asked.slice(1)).toEqual([{ step: 3, value: 0.3 }]); // others may be better by now
+  expect(course.last).toEqual({ loss: 0.5, accuracy: 1 });
 });

@@ -100,7 +100,7 @@ early_terminate: {type: hyperband, min_iter: 3}`,
   expect(await compared('wandb.yaml')).toMatchObject({
     trials: 3,
     metric: { name: 'acc', goal: 'maximize' },
-    earlyStopping: { kind: 'wandb', eta: 3 },
+    earlyStopping: { strict: true, eta: 3 },
   });
 });
 
@@ -142,7 +142,7 @@ test('the picture of ten thousand trials has 500 points, the last one and the be
 test.each([
   [{ search: { trials: 3 } }, '--trials: there is no search; add --method random'],
   [{ search: { metric: 'loss', seed: 1 } }, '--search-seed: there is no search'],
-  [{ search: { stopEarly: { kind: 'median', first: 1 } } }, '--stop-early: which value'],
+  [{ search: { stopEarly: { rungs: [1], eta: 3, strict: true } } }, '--stop-early: which value'],
   [{ search: { pattern: 'x' } }, '--metric-pattern: which value'],
   [{ search: { goal: 'maximize' } }, '--maximize: which value'],
   [{ search: { method: 'tpe' } }, 'needs a metric: add --metric NAME'],
