@@ -46,7 +46,7 @@ function planTable(plan: Plan): string {
     plan.phases.length === 1 ? [header, ...rows] : [header, ...rows, total],
     isNumber,
   );
-  return [...table, '', ...plan.phases.flatMap(details), ...footer(plan)].join('\n').trimEnd();
+  return [...table, '', ...plan.phases.flatMap(details)].join('\n').trimEnd();
 }
 
 /** The parameters that tell a task from the others of its phase. The output directory is an axis at times, but no parameter. */
@@ -69,18 +69,6 @@ function details({ phase, factors, next }: PhasePlan): string[] {
   );
   const title = `${shorten(phase)}${size ? `: ${sanitize(size, 300)}` : ''}`;
   return [first.length === 0 ? title : `${title}; next:`, ...first, ''];
-}
-
-function footer({ otherCommands, keepsCommands }: Plan): string[] {
-  if (otherCommands === 0) return [];
-  const what = keepsCommands
-    ? 'refuses them without --replace-commands'
-    : 'gives them the new one, as none of them runs or is completed';
-  return [`${amount(otherCommands)} with equal parameters but another command: exp run ${what}.`];
-}
-
-function amount(count: number): string {
-  return count === 1 ? '1 task' : `${count.toLocaleString('en')} tasks`;
 }
 
 function shorten(name: string): string {

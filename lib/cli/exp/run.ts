@@ -48,7 +48,7 @@ const GROUPS = [
         help: 'print how many tasks would run, and what is done already; change nothing',
       },
       json: {
-        help: 'with --dry-run, print { tasks, size, counts, phases, otherCommands, keepsCommands }',
+        help: 'with --dry-run, print { tasks, size, counts, phases }',
         isAdvanced: true,
       },
       detach: { help: 'run the sweep as a job in the background, and print its number' },

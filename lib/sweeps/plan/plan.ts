@@ -1,12 +1,11 @@
 // The effect that a run of a sweep would have, as `exp run --dry-run` shows it: the sweep beside its queue and its tables.
 
-import { crc32 } from 'node:zlib';
 import { isKnownAhead, openSweep, type Sweep, type SweepSource } from '../files/index.ts';
 import { isTrial } from '../progress/index.ts';
 import { batchesOf, openQueue, type Queue, STATES, type State } from '../queue/index.ts';
 import { findLeft } from '../search/index.ts';
 import { findCompletedTasks } from '../tables/index.ts';
-import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
+import { type TaskSpec, taskId } from '../task/index.ts';
 import { asKnown } from './known-sweep.ts';
 
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
@@ -41,10 +40,6 @@ export interface Plan {
   size: number;
   counts: Record<PlanState, number>;
   phases: PhasePlan[];
-  /** Tasks that the queue, or an earlier phase, has with another command. */
-  otherCommands: number;
-  /** Whether one of them keeps `exp run` from giving them the new command: it runs, is completed, or the sweep has two for it. */
-  keepsCommands: boolean;
 }
 
 interface PlanOptions {
@@ -60,8 +55,6 @@ const FEW = 3;
 
 /** Beyond it nothing is remembered per task, and so repetitions are not seen. */
 const MAX_TRACKED = 1_000_000;
-
-const NO_CHECKSUM = checksum({ words: [] });
 
 /** A sweep that is planned, and the project whose queue and tables it is compared with. */
 interface PlanRequest {
@@ -100,10 +93,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
     phase.size += size + repeatedLines;
     phase.counts.repeated += repeatedLines;
   }
-  /** Checksums of commands by the ids of tasks. */
-  const seen = new Map<string, number>();
-  let otherCommands = 0;
-  let keepsCommands = false;
+  const seen = new Set<string>();
   const add = (task: PlannedTask) => {
     note(phases.get(task.phase) as PhasePlan, task);
     onTask?.(task);
@@ -111,20 +101,14 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
   for (const batch of batchesOf(sweep.tasks())) {
     const ids = batch.map(({ parameters }) => taskId(parameters));
     const rows = queue === null ? [] : await queue.lookUp(ids);
-    for (const [at, { phase, outputDirectory, parameters, command: given }] of batch.entries()) {
+    for (const [at, { phase, outputDirectory, parameters }] of batch.entries()) {
       const id = ids[at] as string;
       const row = rows[at] ?? null;
-      const command = checksum(given);
-      const earlier = seen.get(id);
-      if (seen.size < MAX_TRACKED && earlier === undefined) seen.set(id, command);
-      const other = earlier ?? (row && checksum(row.task.command)) ?? command;
-      if (command !== NO_CHECKSUM && other !== NO_CHECKSUM && other !== command) {
-        otherCommands++;
-        keepsCommands ||= earlier !== undefined || row?.state === 'active' || row?.state === 'completed';
-      }
+      const isRepeated = seen.has(id);
+      if (seen.size < MAX_TRACKED) seen.add(id);
       const known = row?.state ?? 'new';
       const isRecorded = recorded?.has(id) === true && known !== 'active';
-      const state = earlier !== undefined ? 'repeated' : isRecorded ? 'completed' : known;
+      const state = isRepeated ? 'repeated' : isRecorded ? 'completed' : known;
       add({ id, name: row?.task.name ?? null, phase, outputDirectory, parameters, state });
     }
   }
@@ -143,11 +127,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
   const all = [...phases.values()];
   const counts = noCounts();
   for (const state of PLAN_STATES) counts[state] = sum(all.map((phase) => phase.counts[state]));
-  return { size: sum(all.map(({ size }) => size)), counts, phases: all, otherCommands, keepsCommands };
-}
-
-function checksum(command: TaskCommand): number {
-  return crc32(JSON.stringify(command));
+  return { size: sum(all.map(({ size }) => size)), counts, phases: all };
 }
 
 function sum(numbers: readonly number[]): number {

@@ -76,7 +76,7 @@ describe('a dry run', () => {
 
   test('the JSON of a search whose trials are not known before has no tasks', () => {
     const { stdout } = plan(['--json', '--grid', 'x=1,2', '--method', 'tpe', '--metric', 'loss']);
-    expect(JSON.parse(stdout)).toMatchObject({ tasks: [], otherCommands: 0 });
+    expect(JSON.parse(stdout)).toMatchObject({ tasks: [], counts: { new: 100 } });
   });
 
   test('a plan is made of a grid, a command and files, and of commands from standard input', () => {

@@ -36,8 +36,6 @@ async function planAfter(before: readonly string[], now: string): Promise<Plan> 
   return planSweep(await sweepOf(now), { queue });
 }
 
-const BASE = 'p: {lr: 0.1, combinations: [{width: [1, 2]}, {seed: [1, 2]}]}';
-
 describe('a task that would run', () => {
   test('is told from tasks that are done, run, wait, failed or were cancelled', async () => {
     const seeds = 'p: {combinations: [{seed: [1, 2, 3, 4, 5]}]}';
@@ -74,20 +72,6 @@ describe('a task that would run', () => {
     writeFileSync(commands, 'run a\n\n# run a\nrun b\n run a\nrun b\nrun c');
     const { counts, size } = await planSweep(await openSweep({ project, commands }), { queue: null });
     expect({ counts, size }).toMatchObject({ counts: { new: 3, repeated: 2 }, size: 5 });
-  });
-
-  test('commands that differ are counted; without a command there is nothing to compare', async () => {
-    await queue.enqueue((await sweepOf(BASE)).tasks());
-    expect((await planSweep(await sweepOf(BASE), { queue })).otherCommands).toBe(0);
-    expect((await planSweep(await sweepOf(BASE, ['other']), { queue })).otherCommands).toBe(4);
-    const files = [join(project, 'sweep.yaml')];
-    const bare = await openSweep({ project, files, withoutCommand: true });
-    expect((await planSweep(bare, { queue })).otherCommands).toBe(0);
-    const twice = await sweepOf('p: {combinations: [{a: [1]}]}\nq: {combinations: [{a: [1]}]}', [
-      'run',
-      '{phase}',
-    ]);
-    expect((await planSweep(twice, { queue: null })).otherCommands).toBe(1);
   });
 
   test('a plan can list every task, in order', async () => {
