@@ -113,6 +113,10 @@ export class Jobs {
     return stdout;
   }
 
+  store(): JobStore {
+    return this.#read((store) => store);
+  }
+
   /** The directory of a job. */
   directoryOf(id: number): string {
     const jobs = join(this.machine.stateDirectory(this.#starting.uid), 'gpu-owner/jobs');
