@@ -4,6 +4,7 @@ import { cpSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { beginProcessorTime, usage } from '../../bench/processes.js';
+import { readActivity } from '../../lib/status/index.ts';
 import { Waiters } from '../integration/waiters.ts';
 import { binaries } from '../support/binaries.ts';
 import { fixture } from '../support/keeper.ts';
@@ -38,6 +39,7 @@ afterEach(() => {
 
 /** Longer than a lone waiter takes to become small: the machine may be busy. */
 const RESTS = 60_000;
+const MANY = process.env.GPU_OWNER_SOAK ? 500 : 100;
 const bridge = fixture('pty_bridge.py');
 
 /** Has the GPU until it is told to let it go. */
@@ -56,14 +58,11 @@ function waiter(command: string[], options: string[] = [], starting = {}): Child
 const rests = (child: ChildProcess) => nameOf(child.pid as number) === 'gpu-owner-wait';
 const resting = (...children: ChildProcess[]) => until(() => children.every(rests), RESTS);
 
-async function waiting(count: number): Promise<number[]> {
-  let pids: number[] = [];
-  await until(async () => {
-    const { stdout } = await machine.runCommand(['queue', '--json']);
-    pids = JSON.parse(stdout).map(({ pid }: { pid: number }) => pid);
-    return pids.length === count;
-  });
-  return pids;
+/** PIDs in the order of the queue, as soon as there are so many. */
+async function waiting(count: number): Promise<(number | null)[]> {
+  const pids = () => readActivity(machine.lockDirectory).waiting.map(({ info }) => info.pid);
+  await until(() => pids().length === count);
+  return pids();
 }
 
 /** Waiters, each of which is in the queue before the next one starts. */
@@ -184,19 +183,17 @@ test('--wait ends with 75 and the reasons at its time, counted from the beginnin
   sendSignal(front?.pid, 'SIGKILL');
 });
 
-test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)(
-  '%s ends a resting waiter, and gives its slot back',
-  async (signal) => {
-    await holder();
-    const children = await queueUp([['true'], ['true']]);
-    const behind = children[1] as ChildProcess;
-    const outcome = finished(behind);
-    await resting(behind);
-    behind.kill(signal);
-    expect(await outcome).toMatchObject({ code: null, signal });
-    expect(await waiting(1)).toEqual([children[0]?.pid]);
-  },
-);
+test('SIGINT, SIGTERM and SIGHUP each end a resting waiter, and give its slot back', async () => {
+  await holder();
+  const [first, ...behind] = await queueUp([['true'], ['true'], ['true'], ['true']]);
+  const outcomes = behind.map((child) => finished(child));
+  await resting(...behind);
+  for (const [i, signal] of (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).entries()) {
+    behind[i]?.kill(signal);
+    expect(await outcomes[i]).toMatchObject({ code: null, signal });
+  }
+  expect(await waiting(1)).toEqual([first?.pid]);
+});
 
 test('Ctrl-Z, fg and Ctrl-C work at a shell', async () => {
   await holder();
@@ -212,7 +209,7 @@ test('Ctrl-Z, fg and Ctrl-C work at a shell', async () => {
   };
   await typing('\n', /\$ /);
   await typing(`${START.join(' ')} -- true\n`, /waiting for a GPU, 2nd/);
-  const [, pid = 0] = await waiting(2);
+  const pid = (await waiting(2))[1] ?? 0;
   await until(() => nameOf(pid) === 'gpu-owner-wait', RESTS);
   await typing('\u001a', /Stopped/);
   expect(stat(pid)?.state).toBe('T');
@@ -348,7 +345,6 @@ test('descriptors of another version are closed, and the wait restarts', async (
 });
 
 test.each([
-  ['2 fds=1 {}'],
   ['2 fds= {"rested":{},"keep":[],"told":[]}'],
   ['2 fds=205 {"rested":{"slot":{"descriptor":205,"number":0,"since":"x"},"rest":null},"keep":[],"told":[]}'],
 ])('a variable that somebody has made up changes no wait: %s', async (value) => {
@@ -370,35 +366,35 @@ test('a job keeps its own slot where the one who submits it has such a variable'
   expect((await machine.runCommand(['logs', '1'])).stdout).toBe('\n0\n');
 });
 
-test('five hundred waiters cost little, and wake one after the other', async () => {
+test(`${MANY} waiters cost little, and wake one after the other`, async () => {
   const { child, release } = await holder();
   const [first] = await queueUp([['true']]);
-  const many = machine.start([python, fixture('many_waiters.py'), ...manyWords('500')]);
+  const many = machine.start([python, fixture('many_waiters.py'), ...manyWords(MANY)]);
   const ended = finished(many);
   const pids = (await output(many, /^pids [\d ]+\n/m)).trim().split(' ').slice(1).map(Number);
-  expect(pids).toHaveLength(500);
+  expect(pids).toHaveLength(MANY);
   expect(pids.every((pid) => readdirSync(`/proc/${pid}/task`).length === 1)).toBe(true);
   const times = beginProcessorTime(pids);
   const began = performance.now();
   await pause(8_500); // each has sent its heartbeat
-  expect(sum(times()) / (performance.now() - began)).toBeLessThan(0.1);
+  expect(sum(times()) / (performance.now() - began)).toBeLessThan(MANY / 2_000);
   if (process.env.GPU_OWNER_BUILD === undefined)
-    expect(sum(pids.map((pid) => usage(pid).own))).toBeLessThan(500);
+    expect(sum(pids.map((pid) => usage(pid).own))).toBeLessThan(MANY);
   // When all were stopped, none of them counts as suspended.
   signalAll(pids, 'SIGSTOP');
   await pause(4_000);
   signalAll(pids, 'SIGCONT');
   await pause(8_000);
   expect(pids.filter((pid) => nameOf(pid) !== 'gpu-owner-wait')).toEqual([]);
-  expect(await waiting(501)).toEqual([first?.pid, ...pids]);
+  expect(await waiting(MANY + 1)).toEqual([first?.pid, ...pids]);
   release();
   await finished(child);
   expect((await ended).stdout.trim().split('\n').slice(1).map(Number)).toEqual(pids);
 });
 
-/** Everything but Node.js, of which five hundred would take a minute to start. */
-function manyWords(count: string): string[] {
-  return [count, join(machine.lockDirectory, 'line.lock'), join(binaries(), 'gpu-owner-keeper')];
+/** Everything but Node.js, of which so many would take a minute to start. */
+function manyWords(count: number): string[] {
+  return [String(count), join(machine.lockDirectory, 'line.lock'), join(binaries(), 'gpu-owner-keeper')];
 }
 
 function sum(values: number[]): number {
