@@ -9,8 +9,9 @@ import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration
 import { csvLine } from '../../lib/platform/index.ts';
 import { parseShellLine } from '../../lib/sweeps/files/command.ts';
 import { commandsPhase } from '../../lib/sweeps/files/index.ts';
+import { gridPhase } from '../../lib/sweeps/files/phase.ts';
 import { parseGrid, parseSweepFile } from '../../lib/sweeps/files/sources.ts';
-import { phaseOf } from '../../lib/sweeps/files/sweep.ts';
+
 import { JSONFraming } from '../../lib/sweeps/protocol/connection.ts';
 import { parseRequest, RequestError } from '../../lib/sweeps/protocol/messages.ts';
 import { cellText, normalizeCell, normalizeValue, valueOfCell } from '../../lib/sweeps/tables/cell-value.ts';
@@ -107,7 +108,7 @@ fuzz(
     text(yamlWords),
   ),
   (written) => {
-    const phases = orRefusal(() => parseSweepFile(written, 's.yaml', null, false).map(phaseOf));
+    const phases = orRefusal(() => parseSweepFile(written, 's.yaml', null, false).map(gridPhase));
     if (phases instanceof Error) return;
     for (const phase of phases) {
       let count = 0;

@@ -1,17 +1,10 @@
 // A phase whose tasks are the lines of a file of commands.
 
 import { basename } from 'node:path';
-import type { TaskCommand, TaskSpec } from '../task/index.ts';
-import {
-  type CommandTemplate,
-  checkPlaceholder,
-  checkPlaceholders,
-  fillTemplate,
-  mistake,
-  parseTemplate,
-  splitShellWords,
-} from './command.ts';
-import { outputDirectory, type Phase } from './phase.ts';
+import type { TaskCommand } from '../task/index.ts';
+import { type CommandTemplate, mistake, splitShellWords } from './command.ts';
+import { gridPhase, type Phase } from './phase.ts';
+import { makeSpace } from './space.ts';
 
 interface CommandsOptions {
   /** The phase's name. */
@@ -31,13 +24,7 @@ interface CommandsOptions {
  * @throws ERR_CONFIGURATION, with file and line
  */
 export function commandsPhase(text: string, path: string, options: CommandsOptions): Phase {
-  const { phase, template, shell } = options;
-  const known = ['command', 'phase', 'output_dir'];
-  if (template !== null) checkPlaceholders(template, known);
-  const refuseDirectory = (why: string) => mistake({ option: '--output-dir' }, why);
-  const directory = parseTemplate(options.outputDirectory, refuseDirectory);
-  for (const name of directory.names) checkPlaceholder(name, ['command', 'phase'], refuseDirectory);
-
+  const { phase, outputDirectory, template, shell } = options;
   const lines = new Map<string, number>();
   let repeatedLines = 0;
   text.split('\n').forEach((each, i) => {
@@ -50,28 +37,24 @@ export function commandsPhase(text: string, path: string, options: CommandsOptio
     if (line.includes('\0')) throw mistake({ file: path, line: i + 1 }, 'the character U+0000 is in it');
     lines.set(line, i + 1);
   });
-  if (lines.size === 0) throw mistake({ file: path, line: 1 }, 'there is no command in it; a task is a line');
-
-  const make = (line: string, number: number): TaskSpec => {
-    const textOf = (name: string) => (name === 'command' ? line : name === 'phase' ? phase : place);
-    const place: string = outputDirectory(fillTemplate(directory, textOf), refuseDirectory);
-    const refuse = (why: string) => mistake({ file: path, line: number }, why);
-    const command = template?.fill(textOf) ?? (shell ? { shell: line } : words(line, refuse));
-    return { phase, outputDirectory: place, parameters: { command: line }, command };
-  };
+  const location = { file: path, line: 1 };
+  if (lines.size === 0) throw mistake(location, 'there is no command in it; a task is a line');
+  const commandOf = (line: string): TaskCommand =>
+    shell
+      ? { shell: line }
+      : words(line, (why) => mistake({ file: path, line: lines.get(line) as number }, why));
   // All of them, so that a mistake in the last line is known before the first is run.
-  if (template === null && !shell) {
-    for (const [line, number] of lines) words(line, (why) => mistake({ file: path, line: number }, why));
-  }
-  return {
+  if (template === null) for (const line of lines.keys()) commandOf(line);
+  const space = makeSpace({
     name: phase,
-    size: lines.size,
-    factors: [{ name: 'command', count: lines.size }],
-    repeatedLines,
-    *tasks() {
-      for (const [line, number] of lines) yield make(line, number);
-    },
-  };
+    location,
+    parameters: [
+      { name: 'command', distribution: { kind: 'choice', values: [...lines.keys()], weights: null } },
+    ],
+    directory: { value: outputDirectory, location: { option: '--output-dir' } },
+    command: template ?? (({ command }) => commandOf(command as string)),
+  });
+  return { ...gridPhase(space), repeatedLines };
 }
 
 /** `more/jobs.txt` -> `jobs`; `-`, standard input -> `commands`. */

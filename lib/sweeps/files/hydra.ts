@@ -7,7 +7,7 @@ import { listWords, sanitize, showValue, warn } from '../../platform/index.ts';
 import { Literal, pythonOf, taskId, type Value, type Values } from '../task/index.ts';
 import { mistake, splitShellWords } from './command.ts';
 import type { SearchOptions } from './search.ts';
-import { GRID, type SearchParameter, type SpaceSweep } from './search-space.ts';
+import { makeSpace, type SearchParameter, type Space } from './space.ts';
 
 type Refuse = (why: string) => Error;
 
@@ -36,7 +36,7 @@ export interface HydraSweep {
   /** What the configuration of Optuna's sweeper says. null: the sweeper is Hydra's own. */
   readonly search: SearchOptions | null;
   /** Each run has a directory of its own below the output directory. */
-  space(phase: string, outputDirectory: string): SpaceSweep;
+  space(phase: string, outputDirectory: string): Space;
 }
 
 /**
@@ -76,7 +76,7 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
         : interval !== undefined
           ? { kind: 'uniform', ...interval, rounding: isFloat ? null : 'integer' }
           : { kind: 'choice', values: [...textOf.keys()], weights: null };
-    parameters.push({ path: [key], name: parameterOf(key), distribution });
+    parameters.push({ name: parameterOf(key), distribution });
     textsOf.set(key, textOf);
   }
   const fill = (values: Values): string[] =>
@@ -89,16 +89,16 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   const mode = answer.isMultirun ? ['hydra.mode=RUN'] : [];
   return {
     search: answer.search,
-    space: (phase, outputDirectory) => ({
-      ...GRID,
-      name: phase,
-      location,
-      parameters,
-      outputDirectory,
-      command: (values) => ({
-        words: [...words, ...fill(values), ...mode, ...placeWords(outputDirectory, taskId(values))],
+    space: (phase, outputDirectory) =>
+      makeSpace({
+        name: phase,
+        location,
+        parameters,
+        directory: { value: outputDirectory, location: { option: '--output-dir' } },
+        command: (values, place) => ({
+          words: [...words, ...fill(values), ...mode, ...placeWords(place, taskId(values))],
+        }),
       }),
-    }),
   };
 }
 

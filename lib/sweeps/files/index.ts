@@ -9,6 +9,7 @@ export {
   type SearchOptions,
   type SeededSearch,
 } from './search.ts';
+export { MAX_RETRIES } from './sources.ts';
 export {
   DEFAULT_ETA,
   type Distribution,
@@ -16,6 +17,5 @@ export {
   rungsFrom,
   type SearchMethod,
   type SearchParameter,
-} from './search-space.ts';
-export { MAX_RETRIES } from './sources.ts';
+} from './space.ts';
 export { noSweep, openSweep, openSweepIfAny, type Sweep, type SweepSource } from './sweep.ts';

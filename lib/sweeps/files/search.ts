@@ -4,16 +4,9 @@ import { createHash } from 'node:crypto';
 import { listWords, showValue } from '../../platform/index.ts';
 import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
-import { countOf, type Distribution, isFixed, valueAt } from './distribution.ts';
-import { type Axis, type Phase, type PhaseSource, taskMakerOf } from './phase.ts';
-import {
-  type EarlyStopping,
-  type Metric,
-  type Search,
-  type SearchMethod,
-  type SpaceSweep,
-  taskMaker,
-} from './search-space.ts';
+import { countOf, isFixed, valueAt } from './distribution.ts';
+import type { Phase } from './phase.ts';
+import type { EarlyStopping, Metric, SearchMethod, Space } from './space.ts';
 
 /** Changes of a search. Absent: as the file says. */
 export interface SearchOptions {
@@ -38,10 +31,11 @@ const OPTIONS: Readonly<Record<Exclude<keyof SearchOptions, 'goal'>, string>> = 
 };
 
 /** Methods that need no results. */
-const DRAWN: readonly SearchMethod[] = ['random', 'quasirandom'];
+const DRAWN: readonly Space['method'][] = ['random', 'quasirandom'];
 
 /** A search, complete. */
-export interface SeededSearch extends Search {
+export interface SeededSearch extends Space {
+  readonly method: SearchMethod;
   readonly trials: number;
   /** The same seed gives the same trials. */
   readonly seed: number;
@@ -66,12 +60,11 @@ const DEFAULT_SEED = 0;
 
 /** The search of a sweep, with the changes that options make. null: there is none. */
 export function searchOf(
-  parts: readonly (PhaseSource | SpaceSweep)[],
+  parts: readonly Space[],
   { search: options = {}, commands, retries }: SearchedSource,
 ): SeededSearch | null {
-  const searched = parts.find((part) => 'method' in part && part.method !== 'grid') ?? parts[0];
-  const ofFile = searched !== undefined && 'method' in searched ? searched : null;
-  const method = options.method ?? ofFile?.method ?? 'grid';
+  const searched = parts.find((part) => part.method !== 'grid') ?? parts[0];
+  const method = options.method ?? searched?.method ?? 'grid';
   const [first = 'method'] = Object.keys(options) as (keyof SearchOptions)[];
   const option = optionOf(first, options);
   if (searched === undefined || method === 'grid') {
@@ -89,38 +82,28 @@ export function searchOf(
       `a search is a sweep of its own; start it without ${listWords([...others, ...(commands === undefined ? [] : ['--commands'])])}`,
     );
   }
-  const compared = comparedBy(ofFile, options);
+  const compared = comparedBy(searched, options);
   if (compared.metric === null && !isDrawn({ method })) {
     throw mistake(option, `the method ${method} needs a metric: add --metric NAME, a value of the results`);
   }
-  const request = {
-    method,
-    ...compared,
-    trials: options.trials ?? ofFile?.trials ?? DEFAULT_TRIALS,
-    seed: options.seed ?? DEFAULT_SEED,
-  };
-  const { name, location } = searched;
-  const { parameters, taskOf } =
-    'axes' in searched
-      ? compileSpace(searched)
-      : { parameters: searched.parameters, taskOf: taskMaker(searched) };
+  const { taskOf } = searched;
   return {
-    name,
-    location,
-    parameters,
-    ...request,
+    ...searched,
+    ...compared,
+    method,
+    trials: options.trials ?? searched.trials ?? DEFAULT_TRIALS,
+    seed: options.seed ?? DEFAULT_SEED,
     taskOf: retries === undefined ? taskOf : (values) => ({ ...taskOf(values), retries }),
   };
 }
 
 /** How the tasks of a grid are compared. null: they aren't. @throws for several phases */
 export function comparisonOf(
-  parts: readonly (PhaseSource | SpaceSweep)[],
+  parts: readonly Space[],
   phases: readonly Phase[],
   options: SearchOptions = {},
 ): Comparison | null {
-  const [part] = parts;
-  const compared = comparedBy(part !== undefined && 'method' in part ? part : null, options);
+  const compared = comparedBy(parts[0], options);
   const [phase] = phases;
   if (phase === undefined || compared.metric === null) return null;
   if (phases.length === 1) return { ...compared, name: phase.name, trials: phase.size };
@@ -134,18 +117,18 @@ export function comparisonOf(
 
 /** The metric of a file, and what belongs to it, with the changes that options make. */
 function comparedBy(
-  ofFile: SpaceSweep | null,
+  part: Space | undefined,
   options: SearchOptions,
 ): Pick<Comparison, 'metric' | 'pattern' | 'earlyStopping'> {
   const metric =
-    options.metric === undefined ? (ofFile?.metric ?? null) : { name: options.metric, target: null };
-  const goal = options.goal ?? ofFile?.metric?.goal ?? 'minimize';
-  const earlyStopping = options.stopEarly ?? ofFile?.earlyStopping ?? null;
+    options.metric === undefined ? (part?.metric ?? null) : { name: options.metric, target: null };
+  const goal = options.goal ?? part?.metric?.goal ?? 'minimize';
+  const earlyStopping = options.stopEarly ?? part?.earlyStopping ?? null;
   const { pattern = null } = options;
   const odd = (['goal', 'stopEarly', 'pattern'] as const).find((key) => options[key] !== undefined);
   if (metric === null && (odd !== undefined || earlyStopping !== null)) {
     const location =
-      odd === undefined && ofFile !== null ? ofFile.location : optionOf(odd ?? 'metric', options);
+      odd === undefined && part !== undefined ? part.location : optionOf(odd ?? 'metric', options);
     throw mistake(
       location,
       'which value tells good trials from bad ones? Add --metric NAME, a value of the results',
@@ -173,41 +156,13 @@ export function searchPhase(search: SeededSearch): Phase {
 }
 
 /** Whether trials are drawn at random, without a sampler of Optuna. */
-export function isDrawn({ method }: Pick<Search, 'method'>): boolean {
+export function isDrawn({ method }: Pick<Space, 'method'>): boolean {
   return DRAWN.includes(method);
 }
 
 /** Whether the trials of a search are known before any has ended. */
-export function isKnownAhead(search: Search): boolean {
+export function isKnownAhead(search: Pick<Space, 'method' | 'metric'>): boolean {
   return isDrawn(search) && (search.metric?.target ?? null) === null;
-}
-
-/** The space that the axes of a phase make. @throws for placeholders that name nothing */
-function compileSpace(source: PhaseSource): Pick<Search, 'parameters' | 'taskOf'> {
-  const { axes } = source;
-  const make = taskMakerOf(source);
-  return {
-    parameters: axes.map((axis) => ({
-      path: [axis.key],
-      name: axis.key,
-      distribution: distributionOf(axis),
-    })),
-    taskOf: (chosen) => make((axis) => chosen.get((axes[axis] as Axis).key) as Value),
-  };
-}
-
-/** How the values of an axis are distributed. A range alone keeps its order. */
-function distributionOf({ segments, distribution }: Axis): Distribution {
-  if (distribution !== undefined) return distribution;
-  const [only, ...others] = segments;
-  if (only !== undefined && others.length === 0 && 'step' in only) {
-    const { first, step, count } = only;
-    return { kind: 'range', first, step, count };
-  }
-  const values = segments.flatMap((each) =>
-    'step' in each ? Array.from({ length: each.count }, (_, i) => each.first + i * each.step) : [each.value],
-  );
-  return { kind: 'choice', values, weights: null };
 }
 
 /** Draws per trial before the space counts as exhausted: equal parameters are an equal task. */
@@ -228,7 +183,7 @@ export function* drawTrials(search: SeededSearch): Generator<TaskSpec> {
 }
 
 /** The parameters that vary, as a phase names them. */
-function factorsOf({ parameters }: Pick<Search, 'parameters'>): Phase['factors'] {
+function factorsOf({ parameters }: Pick<Space, 'parameters'>): Phase['factors'] {
   return parameters
     .filter((each) => !isFixed(each.distribution))
     .map(({ name, distribution }) => ({
@@ -239,7 +194,7 @@ function factorsOf({ parameters }: Pick<Search, 'parameters'>): Phase['factors']
 
 /** The values of a trial, by its number. */
 function drawTrial(
-  { method, parameters }: Pick<Search, 'method' | 'parameters'>,
+  { method, parameters }: Pick<Space, 'method' | 'parameters'>,
   number: number,
   seed: number,
 ): Map<string, Value> {

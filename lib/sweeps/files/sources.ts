@@ -3,16 +3,8 @@ import { closest, listWords, showValue, warn } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import { type Distribution, decimal } from './distribution.ts';
-import {
-  type Axis,
-  checkParameterName,
-  checkPhaseName,
-  type Given,
-  MAX_PARAMETERS,
-  type PhaseSource,
-  type Range,
-} from './phase.ts';
-import type { SpaceSweep } from './search-space.ts';
+import { checkParameterName, checkPhaseName } from './names.ts';
+import { type Given, makeSpace, type SearchParameter, type Space } from './space.ts';
 import { isWandb, parseWandb } from './wandb.ts';
 import {
   type MapEntry,
@@ -46,7 +38,7 @@ export function parseSweepFile(
   path: string,
   override: CommandTemplate | null,
   shell: boolean,
-): (PhaseSource | SpaceSweep)[] {
+): Space[] {
   const fail: Fail = (line, what) => mistake({ file: path, line }, what);
   const tree = readYAMLTree(text, path);
   if (tree === null) throw fail(1, `it is empty; a sweep has a phase such as ${EXAMPLE}`);
@@ -55,8 +47,8 @@ export function parseSweepFile(
   const command = override ?? fileCommand(tree, path, shell, fail);
   const defaults = parseDefaults(tree.entries.get('defaults'), fail);
   const retries = parseRetries(tree.entries.get('retries'), fail);
-  const seeds = parseSeeds(tree.entries.get('seeds'), fail, path);
-  const phases: PhaseSource[] = [];
+  const seeds = parseSeeds(tree.entries.get('seeds'), fail);
+  const phases: Space[] = [];
   for (const [name, { node, line }] of tree.entries) {
     if (FILE_KEYS.includes(name)) continue;
     if (node.kind !== 'map' || !node.entries.has('combinations')) throw notAPhase(name, node, line, fail);
@@ -71,24 +63,30 @@ export function parseSweepFile(
     map: MapNode,
     line: number,
     inherited: ReadonlyMap<string, Given>,
-  ): PhaseSource {
+  ): Space {
     const fixed = new Map(inherited);
     for (const [key, entry] of map.entries) {
       if (key !== 'combinations') fixed.set(key, parameter(key, entry, `${showValue(name)}: `));
     }
-    const axes = parseCombinations(name, map.entries.get('combinations') as MapEntry, fail, path);
-    const location = { file: path, line };
-    const hasSeed = axes.some(({ key }) => key === 'seed');
+    const axes = parseCombinations(name, map.entries.get('combinations') as MapEntry, fail);
+    const hasSeed = axes.some((axis) => axis.name === 'seed');
     if (seeds !== null && (hasSeed || map.entries.has('seed'))) {
       throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; remove one of them`);
     }
     if (seeds === null && !hasSeed && !fixed.has('seed'))
-      axes.push({ key: 'seed', location, segments: [{ value: DEFAULT_SEED, location }] });
+      axes.push({ name: 'seed', distribution: choice([DEFAULT_SEED]) });
     if (seeds !== null) axes.push(seeds);
-    if (fixed.size + axes.length > MAX_PARAMETERS) {
-      throw fail(line, `${showValue(name)} has more than ${MAX_PARAMETERS} parameters`);
-    }
-    return { name, location, fixed, axes, command, ...(retries !== null && { retries }) };
+    const directory = axes.some((axis) => axis.name === 'output_dir') ? undefined : fixed.get('output_dir');
+    fixed.delete('output_dir');
+    return makeSpace({
+      name,
+      location: { file: path, line },
+      fixed: new Map(Array.from(fixed, ([key, { value }]) => [key, value])),
+      parameters: axes,
+      ...(directory && { directory }),
+      command,
+      ...(retries !== null && { retries }),
+    });
   }
 
   function parseDefaults(entry: MapEntry | undefined, failing: Fail): Map<string, Given> {
@@ -115,7 +113,7 @@ export function parseSweepFile(
         `${showValue(key)} must be a single value${key === 'seed' ? "; several are 'seeds: [42, 43]' at the left margin, or '- seed: [42, 43]' below combinations" : ''}`,
       );
     }
-    return given(key, node, path, refuse);
+    return { value: parameterValue(key, node, refuse), location: { file: path, line: node.line } };
   }
 }
 
@@ -135,7 +133,7 @@ function parseRetries(entry: MapEntry | undefined, fail: Fail): number | null {
 }
 
 /** `seeds: [42, 43]` is an axis of every phase, the one that varies fastest. null: the file has none. */
-function parseSeeds(entry: MapEntry | undefined, fail: Fail, file: string): Axis | null {
+function parseSeeds(entry: MapEntry | undefined, fail: Fail): SearchParameter | null {
   if (entry === undefined) return null;
   const { node, line } = entry;
   const right = "it must be a list of whole numbers such as '[42, 43]'";
@@ -143,34 +141,34 @@ function parseSeeds(entry: MapEntry | undefined, fail: Fail, file: string): Axis
   if (node.kind === 'scalar') throw fail(line, `seeds: ${right}`);
   if (node.items.length === 0)
     throw fail(line, `seeds: it is an empty list; give it numbers, or leave it out`);
-  const segments = node.items.map((each) => {
+  const values = node.items.map((each) => {
     const value = each.kind === 'scalar' ? each.value : null;
     if (!Number.isSafeInteger(value)) {
       const shown =
         typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? formatValue(value) : 'this';
       throw fail(each.line, `seeds: ${shown} is not a plain whole number; use a list such as '[42, 43]'`);
     }
-    return { value, location: { file, line: each.line } };
+    return value;
   });
-  return { key: 'seed', location: { file, line }, segments };
+  return { name: 'seed', distribution: choice(values) };
 }
 
-function given(key: string, node: Node, file: string, refuse: (why: string) => Error): Given {
+function parameterValue(key: string, node: Node, refuse: (why: string) => Error): Value {
   if (node.kind !== 'scalar' && node.size > MAX_VALUE_SIZE) {
     throw refuse(`the value of ${showValue(key)} has more than ${MAX_VALUE_SIZE.toLocaleString('en')} parts`);
   }
-  return { value: toValue(node), location: { file, line: node.line } };
+  return toValue(node);
 }
 
 /** The keys of all maps in the list multiply; also those of one map, which needs no list around it. */
-function parseCombinations(phase: string, entry: MapEntry, fail: Fail, file: string): Axis[] {
+function parseCombinations(phase: string, entry: MapEntry, fail: Fail): SearchParameter[] {
   const where = `${showValue(phase)}: combinations`;
   const right = "use a list such as '[{width: [1, 2]}, {seed: [42, 43]}]'";
   const { node: all } = entry;
   if (all.kind === 'scalar') throw fail(entry.line, `${where}: ${right}`);
   const items = all.kind === 'list' ? all.items : [all];
   if (items.length === 0) throw fail(entry.line, `${where}: it is an empty list; ${right}`);
-  const axes = new Map<string, Axis>();
+  const axes = new Map<string, SearchParameter>();
   for (const item of items) {
     if (item.kind !== 'map' || item.entries.size === 0) {
       throw fail(item.line, `${where}: an entry must be a map of lists; ${right}`);
@@ -182,12 +180,7 @@ function parseCombinations(phase: string, entry: MapEntry, fail: Fail, file: str
       checkParameterName(key, refuse);
       if (axes.has(key)) throw refuse(`${showValue(key)} is given twice; put all its values into one list`);
       if (node.kind === 'map' && node.entries.has('min')) {
-        axes.set(key, {
-          key,
-          location: { file, line },
-          segments: [],
-          distribution: distributionOf(node, refuse),
-        });
+        axes.set(key, { name: key, distribution: distributionOf(node, refuse) });
         continue;
       }
       if (node.kind !== 'list') {
@@ -196,16 +189,16 @@ function parseCombinations(phase: string, entry: MapEntry, fail: Fail, file: str
       }
       if (node.items.length === 0)
         throw refuse(`${showValue(key)} has an empty list; give it values, or leave it out`);
-      const segments = node.items.map((each) => {
+      const values = node.items.map((each) => {
         if (each.kind !== 'scalar' && (key === 'seed' || key === 'output_dir')) {
           throw fail(
             each.line,
             `${where}: a value of ${showValue(key)} must be a single one, not a ${each.kind}`,
           );
         }
-        return given(key, each, file, (why) => fail(each.line, `${where}: ${why}`));
+        return parameterValue(key, each, (why) => fail(each.line, `${where}: ${why}`));
       });
-      axes.set(key, { key, location: { file, line }, segments });
+      axes.set(key, { name: key, distribution: choice(values) });
     }
   }
   return Array.from(axes.values());
@@ -249,7 +242,7 @@ function uniform(
     // Multiples within both ends.
     const [low, high] = [Math.ceil(min / rounding - 1e-9), Math.floor(max / rounding + 1e-9)];
     if (low >= high) throw refuse(`there are no two multiples of ${step} from ${first} to ${last}`);
-    return { kind: 'uniform', min: decimal(low * rounding), max: decimal(high * rounding), log, rounding };
+    return { kind: 'range', first: decimal(low * rounding), step: rounding, count: high - low + 1 };
   }
   return { kind: 'uniform', min, max, log, rounding: isWhole ? 'integer' : null };
 }
@@ -309,8 +302,8 @@ const RANGE = /^(.+?)\.\.(.+?)(?:\.\.(.+))?$/s;
  * as in sweep files, but `1e-3` is a number; ranges are of whole numbers and include both ends, `0..10..2` has a step.
  * @throws ERR_INVALID_ARGUMENT
  */
-export function parseGrid(words: readonly string[]): Axis[] {
-  const axes = new Map<string, Axis>();
+export function parseGrid(words: readonly string[]): SearchParameter[] {
+  const axes = new Map<string, SearchParameter>();
   for (const word of words) {
     const sign = word.indexOf('=');
     if (sign < 0) {
@@ -325,17 +318,39 @@ export function parseGrid(words: readonly string[]): Axis[] {
     if (axes.has(key))
       throw mistake(location, `${showValue(key)} is given twice; put all its values into one list`);
     const distribution = continuous(word.slice(sign + 1), (why) => mistake(location, why));
-    if (distribution !== null) {
-      axes.set(key, { key, location, segments: [], distribution });
-      continue;
-    }
-    const texts = splitValues(word.slice(sign + 1), location);
-    if (texts.length === 1) checkSingle(key, texts[0] as string, location);
-    const segments = texts.map((text) => segment(key, text, location));
-    axes.set(key, { key, location, segments });
+    axes.set(key, { name: key, distribution: distribution ?? listed(key, word.slice(sign + 1), location) });
   }
   return Array.from(axes.values());
 }
+
+/** A list, or a range of whole numbers, which are counted rather than kept. */
+type Listed = Extract<Distribution, { kind: 'choice' | 'range' }>;
+
+function listed(key: string, text: string, location: SourceLocation): Listed {
+  const texts = splitValues(text, location);
+  if (texts.length === 1) checkSingle(key, texts[0] as string, location);
+  const segments = texts.map((each) => segment(key, each, location));
+  const [first, ...others] = segments as [Listed, ...Listed[]];
+  if (others.length === 0) return first;
+  return choice(
+    segments.flatMap((each) => {
+      if (each.kind === 'choice') return each.values;
+      if (each.count > MAX_LISTED)
+        throw mistake(
+          location,
+          `a range beside other values has more than ${MAX_LISTED.toLocaleString('en')}`,
+        );
+      return Array.from({ length: each.count }, (_, i) => each.first + i * each.step);
+    }),
+  );
+}
+
+function choice(values: readonly Value[]): Listed {
+  return { kind: 'choice', values, weights: null };
+}
+
+/** More of them are surely a mistake. */
+const MAX_LISTED = 1_000_000;
 
 const FOREIGN_RANGE = /^(-?\d+)[-:](\d+)(?::(\d+))?$/;
 const FOREIGN_LIST = /^[-+.\de]+(?:[;|][-+.\de]+)+$/;
@@ -397,7 +412,7 @@ function splitValues(text: string, location: SourceLocation): string[] {
   return values.map((each) => each.trim());
 }
 
-function segment(key: string, text: string, location: SourceLocation): Given | Range {
+function segment(key: string, text: string, location: SourceLocation): Listed {
   const refuse = (why: string) => mistake(location, why);
   if (text === '') throw refuse("a value is missing before or after a comma; write '' for an empty one");
   if (text.includes('\0')) throw refuse('it has the character U+0000');
@@ -406,9 +421,9 @@ function segment(key: string, text: string, location: SourceLocation): Given | R
     if (Array.isArray(value) && (key === 'seed' || key === 'output_dir')) {
       throw refuse(`a value of ${showValue(key)} must be a single one, not a list`);
     }
-    return { value, location };
+    return choice([value]);
   }
-  return range(text, refuse) ?? { value: scalar(text, refuse), location };
+  return range(text, refuse) ?? choice([scalar(text, refuse)]);
 }
 
 /** A command line is no file for PyYAML: what looks like a number is one. */
@@ -431,7 +446,7 @@ function quotedOrList(text: string, refuse: (why: string) => Error): Value {
   }
 }
 
-function range(text: string, refuse: (why: string) => Error): Range | null {
+function range(text: string, refuse: (why: string) => Error): Listed | null {
   const match = RANGE.exec(text);
   if (match === null) return null;
   const parts = match.slice(1).filter((part) => part !== undefined);
@@ -449,5 +464,5 @@ function range(text: string, refuse: (why: string) => Error): Range | null {
     const right = given === undefined ? `${first}..${last}..-1` : `${first}..${last}..${-given}`;
     throw refuse(`the range ${showValue(text)} is empty; did you mean ${right}?`);
   }
-  return { first, step, count: Math.floor((last - first) / step) + 1 };
+  return { kind: 'range', first, step, count: Math.floor((last - first) / step) + 1 };
 }

@@ -8,14 +8,8 @@ import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
 import { type HydraLine, type HydraSweep, readHydra } from './hydra.ts';
-import {
-  checkPhaseName,
-  compilePhase,
-  DEFAULT_OUTPUT,
-  defaultOutputOf,
-  type Phase,
-  type PhaseSource,
-} from './phase.ts';
+import { checkPhaseName, defaultOutputOf } from './names.ts';
+import { gridPhase, type Phase } from './phase.ts';
 import {
   type Comparison,
   comparisonOf,
@@ -26,8 +20,8 @@ import {
   searchOf,
   searchPhase,
 } from './search.ts';
-import { gridPhaseOf, type SpaceSweep } from './search-space.ts';
 import { parseGrid, parseSweepFile } from './sources.ts';
+import { makeSpace, type Space } from './space.ts';
 
 /** More tasks than that must be meant. */
 const MAX_TASKS_UNASKED = 100_000;
@@ -114,7 +108,7 @@ async function assemble(source: SweepSource, ofHydra: HydraSweep | null): Promis
   const template =
     command === undefined ? null : commandTemplate(command, shell, { option: 'the command line' });
   const parts = files.flatMap((path) => parseSweepFile(readSweepFile(path), path, template, shell));
-  if (grid.length > 0) parts.push(gridPhase(source, template));
+  if (grid.length > 0) parts.push(gridSpace(source, template));
   if (ofHydra !== null) {
     const { phase = 'grid', outputDirectory } = source;
     parts.push(ofHydra.space(phase, outputDirectory ?? defaultOutputOf(phase)));
@@ -122,13 +116,13 @@ async function assemble(source: SweepSource, ofHydra: HydraSweep | null): Promis
   const commandless = withoutCommand(parts);
   if (commandless !== null && !source.withoutCommand) throw commandless;
   const search = searchOf(parts, source);
-  const phases = search === null ? parts.map(phaseOf) : [searchPhase(search)];
+  const phases = search === null ? parts.map(gridPhase) : [searchPhase(search)];
   if (commands !== undefined) {
     const text = await readCommands(commands);
     phases.push(
       commandsPhase(text, commands === '-' ? 'standard input' : commands, {
         phase: source.phase ?? phaseOfFile(commands),
-        outputDirectory: source.outputDirectory ?? DEFAULT_OUTPUT,
+        outputDirectory: source.outputDirectory ?? defaultOutputOf('{phase}'),
         template,
         shell,
       }),
@@ -230,27 +224,31 @@ function checkInline(source: SweepSource): void {
   }
 }
 
-function gridPhase(
+function gridSpace(
   { grid = [], phase = 'grid', outputDirectory }: SweepSource,
   command: CommandTemplate | null,
-): PhaseSource {
-  const axes = parseGrid(grid);
+): Space {
+  const parameters = parseGrid(grid);
   const location = { option: '--output-dir' };
-  if (outputDirectory !== undefined && axes.some(({ key }) => key === 'output_dir')) {
+  if (outputDirectory !== undefined && parameters.some(({ name }) => name === 'output_dir')) {
     throw mistake(location, 'output_dir is an axis of the grid, too; remove one');
   }
-  const fixed =
-    outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, location }] as const];
-  return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
+  return makeSpace({
+    name: phase,
+    location: { option: '--grid' },
+    parameters,
+    ...(outputDirectory !== undefined && { directory: { value: outputDirectory, location } }),
+    command,
+  });
 }
 
 function unnamedGrid(
   { outputDirectory }: SweepSource,
-  part: PhaseSource | SpaceSweep | undefined,
+  part: Space | undefined,
   named: (phase: string) => Promise<Sweep>,
 ): Sweep['unnamedGrid'] {
   if (part === undefined) return null;
-  const keys = 'axes' in part ? part.axes.map(({ key }) => key) : part.parameters.map(({ name }) => name);
+  const keys = part.parameters.map(({ name }) => name);
   const isPlaced = outputDirectory !== undefined || keys.includes('output_dir');
   return {
     parameters: keys.filter((key) => key !== 'output_dir').sort(),
@@ -259,19 +257,14 @@ function unnamedGrid(
   };
 }
 
-function withoutCommand(parts: readonly (PhaseSource | SpaceSweep)[]): GPUOwnerError | null {
-  const found = parts.find((part) => 'axes' in part && part.command === null);
+function withoutCommand(parts: readonly Space[]): GPUOwnerError | null {
+  const found = parts.find(({ hasCommand }) => !hasCommand);
   if (found === undefined) return null;
   const { name, location } = found;
   return mistake(
     location,
     `phase ${showValue(name)} has no command to run; put it at the end, such as -- python train.py --seed {seed}${'file' in location ? ", or write 'command:' into the file" : ''}`,
   );
-}
-
-/** @throws as {@link openSweep} */
-export function phaseOf(part: PhaseSource | SpaceSweep): Phase {
-  return 'axes' in part ? compilePhase(part) : gridPhaseOf(part);
 }
 
 /** A file that is named twice is read once. */

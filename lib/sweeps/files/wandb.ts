@@ -12,21 +12,20 @@ import {
 } from '../task/index.ts';
 import { type CommandTemplate, mistake } from './command.ts';
 import { phaseOfFile } from './commands-phase.ts';
-import { checkParameterName, defaultOutputOf } from './phase.ts';
+import { checkParameterName, defaultOutputOf } from './names.ts';
 import {
   DEFAULT_ETA,
   type Distribution,
   type EarlyStopping,
   type Metric,
   MIN_ETA,
-  nest,
+  makeSpace,
   type Rounding,
   rungsFrom,
   type SearchMethod,
   type SearchParameter,
-  type SpaceSweep,
-  spaceCommand,
-} from './search-space.ts';
+  type Space,
+} from './space.ts';
 import { type MapNode, type Node, numberOf, scalarOf, toValue, truthOf } from './yaml-tree.ts';
 
 type Fail = (line: number, text: string) => Error;
@@ -56,7 +55,7 @@ export function isWandb(tree: MapNode): boolean {
  * @param override the command line after `--`, instead of what the file says
  * @throws ERR_CONFIGURATION, with file and line
  */
-export function parseWandb(tree: MapNode, path: string, override: CommandTemplate | null): SpaceSweep {
+export function parseWandb(tree: MapNode, path: string, override: CommandTemplate | null): Space {
   const fail: Fail = (line, text) => mistake({ file: path, line }, text);
   for (const [key, { line }] of tree.entries) {
     if (KEYS.includes(key) || IGNORED.includes(key)) continue;
@@ -77,8 +76,7 @@ export function parseWandb(tree: MapNode, path: string, override: CommandTemplat
   const parameters = parseParameters(tree, fail);
   const name = phaseOfFile(path);
   const location = { file: path, line: tree.line };
-  const command = override ? spaceCommand(override, parameters, name) : ownCommand(tree, parameters, fail);
-  return {
+  return makeSpace({
     name,
     location,
     method: parseMethod(tree, fail),
@@ -86,12 +84,12 @@ export function parseWandb(tree: MapNode, path: string, override: CommandTemplat
     metric: parseMetric(tree, fail),
     trials: parseCap(tree, fail),
     earlyStopping: parseEarlyStopping(tree, fail),
-    outputDirectory: defaultOutputOf(name),
-    command,
-  };
+    directory: { value: defaultOutputOf(name), location },
+    command: override ?? ownCommand(tree, parameters, fail),
+  });
 }
 
-function parseMethod(tree: MapNode, fail: Fail): SpaceSweep['method'] {
+function parseMethod(tree: MapNode, fail: Fail): Space['method'] {
   const entry = tree.entries.get('method');
   if (entry === undefined) throw fail(tree.line, "there is no 'method'; add one: grid, random or bayes");
   const word = scalarOf(entry.node);
@@ -162,8 +160,13 @@ function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
   return { rungs, eta, strict: truthOf(map.entries.get('strict')?.node) !== false };
 }
 
-function parseParameters(tree: MapNode, fail: Fail): SearchParameter[] {
-  const found = new Map<string, SearchParameter>();
+interface NestedParameter extends SearchParameter {
+  /** The keys that lead to it, which are its name when joined by dots. */
+  readonly path: readonly string[];
+}
+
+function parseParameters(tree: MapNode, fail: Fail): NestedParameter[] {
+  const found = new Map<string, NestedParameter>();
   // In W&B's order, in which its grids and its command lines have them.
   const visit = (node: Node, line: number, above: readonly string[]) => {
     const refuse = (why: string) => fail(line, `parameters: ${why}`);
@@ -298,7 +301,7 @@ function inferred(map: MapNode, refuse: (why: string) => Error): string {
 /** A task as W&B's agent would start it. */
 function ownCommand(
   tree: MapNode,
-  parameters: readonly SearchParameter[],
+  parameters: readonly NestedParameter[],
   fail: Fail,
 ): (values: Values) => TaskCommand {
   const entry = tree.entries.get('command');
@@ -356,6 +359,21 @@ function ownCommand(
     });
     return { shell: withFiles(config, made.join(' '), hasArguments) };
   };
+}
+
+/** Values as a configuration with nested maps has them. */
+function nest(parameters: readonly NestedParameter[], values: Values): Values {
+  const all: Record<string, Value> = {};
+  for (const { path, name } of parameters) {
+    if (!Object.hasOwn(values, name)) continue;
+    let map = all;
+    for (const key of path.slice(0, -1)) {
+      map[key] ??= {};
+      map = map[key] as Record<string, Value>;
+    }
+    map[path.at(-1) as string] = values[name] as Value;
+  }
+  return all;
 }
 
 /** A macro as text for a shell, or as words. */

@@ -5,12 +5,12 @@ import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
 import { onWarning } from '../../../lib/platform/index.ts';
 import { checkPrograms } from '../../../lib/sweeps/control/experiment.ts';
-import type { SearchParameter, SpaceSweep } from '../../../lib/sweeps/files/search-space.ts';
 import { parseSweepFile } from '../../../lib/sweeps/files/sources.ts';
+import type { SearchParameter, Space } from '../../../lib/sweeps/files/space.ts';
 import { open, project, read, refusal, tasks } from './sweeps.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
-const wandb = (text: string) => parseSweepFile(text, 'sweep.yaml', null, false)[0] as SpaceSweep;
+const wandb = (text: string) => parseSweepFile(text, 'sweep.yaml', null, false)[0] as Space;
 const base = 'program: train.py\nmethod: grid\n';
 const parameter = (line: string): SearchParameter | undefined =>
   wandb(`program: a\nmethod: random\nparameters:\n  a: ${line}\n`).parameters[0];

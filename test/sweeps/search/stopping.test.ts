@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import type { SpaceSweep } from '../../../lib/sweeps/files/search-space.ts';
 import { parseSweepFile } from '../../../lib/sweeps/files/sources.ts';
+import type { Space } from '../../../lib/sweeps/files/space.ts';
 import { TrialCourse } from '../../../lib/sweeps/search/trial-course.ts';
 
 test('W&B’s rule stops the runs that its package stops', async () => {
@@ -19,7 +19,7 @@ early_terminate: ${JSON.stringify({ type: 'hyperband', ...rule })}
 parameters: {a: {value: 1}}
 `;
     const [sweep] = parseSweepFile(file, 'sweep.yaml', null, false);
-    const stopping = (sweep as SpaceSweep).earlyStopping;
+    const stopping = (sweep as Space).earlyStopping;
     const search = {
       phase: 'p',
       trials: 9,

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { type SeededSearch, valueAt } from '../../../lib/sweeps/files/index.ts';
-import type { Distribution } from '../../../lib/sweeps/files/search-space.ts';
+import type { Distribution } from '../../../lib/sweeps/files/space.ts';
 import { BestTrials } from '../../../lib/sweeps/progress/best-trials.ts';
 import type { Completion } from '../../../lib/sweeps/queue/index.ts';
 import { codeSpace, codeTrial, decodeTrial } from '../../../lib/sweeps/search/coding.ts';
