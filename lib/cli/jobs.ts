@@ -2,10 +2,18 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { CommandEnd, GPUOwnerError } from '../errors.ts';
 import type { HostAnswer } from '../fleet/index.ts';
-import { detailsOfNamed, extendJob, type Job, JobStore, listJobs, resolveNames } from '../jobs/index.ts';
+import {
+  describeNamed,
+  extendJob,
+  type Job,
+  JobStore,
+  listJobs,
+  resolveJobs,
+  resolveNames,
+} from '../jobs/index.ts';
 import { formatDuration, parseDuration, stateDirectory } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
-import { getQueue, queueWith } from '../status/index.ts';
+import { queueWith } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
@@ -85,20 +93,6 @@ async function queueOf(user: string | null): Promise<readonly QueueEntry[]> {
   }
 }
 
-/** Lists jobs; if some are in the wait queue, again with what the driver says. Without the driver, locks tell enough. */
-async function whyTheyWait<Listed extends Job>(
-  list: (queue: readonly QueueEntry[]) => readonly Listed[],
-): Promise<readonly Listed[]> {
-  const listed = list([]);
-  if (listed.every(({ position }) => position === null)) return listed;
-  try {
-    return list(await getQueue());
-  } catch (error) {
-    if (!(error instanceof GPUOwnerError)) throw error;
-    return listed;
-  }
-}
-
 /** Jobs that move between machines. */
 export async function moving(): Promise<Job[]> {
   if (!existsSync(join(stateDirectory(), 'gpu-owner/moving'))) return [];
@@ -163,7 +157,8 @@ async function showEach(
   const store = JobStore.open();
   const all = resolveNames(store, positionals);
   await refresh('jobs', interval, async () => {
-    const found = await whyTheyWait((queue) => all.map((named) => detailsOfNamed(store, named, queue)));
+    const queue = await queueOf(null);
+    const found = all.map((named) => describeNamed(store, named, queue));
     return values.json ? found : found.map(jobPage).join('\n\n');
   });
 }
@@ -180,16 +175,9 @@ async function extend(words: readonly string[]): Promise<void> {
       : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, ['jobs', 'extend'], [duration]);
   if (here.length > 0) {
     const store = JobStore.open();
-    const all = resolveNames(
-      store,
-      here.map(({ word }) => word),
-    );
-    for (const [i, named] of all.entries()) {
-      const id = typeof named === 'number' ? named : store.jobOfPart(named);
-      const word = here[i]?.word;
-      if (id === null) throw usage(`part ${word} has not begun: it can be extended once it is in the queue`);
-      print(`job ${word} may run ${formatDuration(await extendJob(store, id, ms))}`);
-    }
+    const words = here.map(({ word }) => word);
+    for (const [i, id] of resolveJobs(store, words).entries())
+      print(`job ${words[i]} may run ${formatDuration(await extendJob(store, id, ms))}`);
   }
   await others;
 }

@@ -1,5 +1,5 @@
 import { label } from '../gpus/index.ts';
-import { JobStore, pauseJob, putJobsFirst, resolveJob, resumeJob } from '../jobs/index.ts';
+import { JobStore, pauseJob, putJobsFirst, resolveJobs, resumeJob } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince } from '../platform/index.ts';
 import { getQueue, type QueueEntry } from '../status/index.ts';
 import type { Command } from './command.ts';
@@ -44,7 +44,7 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
   if (positionals.length === 0)
     throw usage(`--${change}: which job? Give its number or name; \`gpu-owner jobs\` lists them`);
   const store = JobStore.open();
-  const ids = positionals.map((word) => resolveJob(store, word));
+  const ids = resolveJobs(store, positionals);
   if (change === 'first') putJobsFirst(store, ids);
   else for (const id of ids) (change === 'pause' ? pauseJob : resumeJob)(store, id);
   return true;

@@ -11,7 +11,7 @@ export { type IdleLimit, parseIdle } from './idle-limit.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
 export { exitCodeOfEnd } from './job-control.ts';
 export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
-export { formatArray, type NamedJob, parseArray, resolveNames } from './job-parts.ts';
+export { formatArray, type NamedJob, parseArray, resolveJobs, resolveNames } from './job-parts.ts';
 export { type JobHooks, JobProcess } from './job-process.ts';
 export type { JobElsewhere, JobPart } from './job-record.ts';
 export { checkJobOptions, type JobOptions } from './job-request.ts';
@@ -19,10 +19,8 @@ export {
   formatPart,
   isLiving,
   type Job,
-  type JobDetails,
   jobAt,
   listJobs,
-  resolveJob,
   stateOf,
   UNKNOWN,
 } from './job-state.ts';
@@ -37,7 +35,6 @@ export { MOVED, type PlaceState, parseMove, STARTED, settleMove } from './move.t
 export {
   cancelNamed,
   describeNamed,
-  detailsOfNamed,
   formatName,
   resubmitNamed,
   waitForNamed,

@@ -1,8 +1,8 @@
 // The parts of arrays, as words and options name them.
 import { ifPossible } from '../errors.ts';
-import { invalidArgument, showValue } from '../platform/index.ts';
+import { invalidArgument, listWords, showValue } from '../platform/index.ts';
 import type { JobPart, JobRequest } from './job-record.ts';
-import { formatPart, isLiving, parsePart, resolveJobs, stateOf } from './job-state.ts';
+import { formatPart, isLiving, stateOf, unknownJob } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 
 /** The parts of an array. */
@@ -58,21 +58,60 @@ export function arrayOf({ array }: Pick<JobRequest, 'array'>): JobArray | null {
 /** A job by its number, or a part of an array, which has no number until it has begun. */
 export type NamedJob = number | JobPart;
 
-/** All jobs are read once. @throws ERR_INVALID_ARGUMENT */
-export function resolveNames(store: JobStore, words: readonly string[]): NamedJob[] {
-  const parts = words.map((word) => partOf(store, word));
-  const ids = resolveJobs(
-    store,
-    words.filter((_, i) => parts[i] === null),
-  );
-  return parts.map((part) => part ?? (ids.shift() as number));
+/** The number of the job; null: a part that has not begun. */
+export function numberOf(store: JobStore, named: NamedJob): number | null {
+  return typeof named === 'number' ? named : store.jobOfPart(named);
 }
 
-/** The part that a word means, such as 17_3; null: the word means a job. @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
-function partOf(store: JobStore, word: string): JobPart | null {
-  const part = parsePart(word);
-  const request = part === null ? undefined : store.read(part.id)?.request;
-  if (part === null || request === undefined) return null;
+/** What a user means by a number, a name, or a part such as 17_3. All jobs are read once. @throws ERR_INVALID_ARGUMENT */
+export function resolveNames(store: JobStore, words: readonly string[]): NamedJob[] {
+  let byName: Map<string, number[]> | null = null;
+  return words.map((word) => {
+    const [, id, index] = /^(\d{1,9})(?:_(\d{1,9}))?$/.exec(word) ?? [];
+    if (index !== undefined) return partOf(store, { id: Number(id), index: Number(index) });
+    if (id === undefined) {
+      byName ??= idsByName(store);
+      return meantBy(store, word, byName.get(word) ?? []);
+    }
+    if (store.read(Number(id)) === null) throw unknownJob(word);
+    return Number(id);
+  });
+}
+
+/** As {@link resolveNames}, for what only parts that have begun can do. @throws ERR_INVALID_ARGUMENT */
+export function resolveJobs(store: JobStore, words: readonly string[]): number[] {
+  return resolveNames(store, words).map((named, i) => {
+    const id = numberOf(store, named);
+    if (id !== null) return id;
+    throw invalidArgument(`part ${words[i]} has not begun; wait, or give the array`);
+  });
+}
+
+/** The numbers of the jobs that have a name. That of an array means the array. */
+function idsByName(store: JobStore): Map<string, number[]> {
+  const found = new Map<string, number[]>();
+  for (const id of store.ids()) {
+    const { name, part } = store.read(id)?.request ?? {};
+    if (name != null && part === undefined) found.set(name, [...(found.get(name) ?? []), id]);
+  }
+  return found;
+}
+
+/** Of several jobs with a name the one that hasn't ended, or the newest where all have. */
+function meantBy(store: JobStore, name: string, ids: readonly number[]): number {
+  const living = ids.length < 2 ? [] : ids.filter((id) => isLiving(stateOf(store, id)?.state));
+  if (living.length > 1)
+    throw invalidArgument(
+      `${living.length} jobs that have not ended are called ${showValue(name)}: give one of their numbers, ${listWords(living.map(String), 'or')}`,
+    );
+  const id = living[0] ?? ids.at(-1);
+  if (id === undefined) throw unknownJob(name);
+  return id;
+}
+
+function partOf(store: JobStore, part: JobPart): JobPart {
+  const request = store.read(part.id)?.request;
+  if (request === undefined) throw unknownJob(part.id);
   const array = arrayOf(request);
   if (array === null) throw invalidArgument(`job ${part.id} is no array, so it has no part ${part.index}`);
   if (array.ids.includes(part.index)) return part;

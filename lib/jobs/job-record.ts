@@ -1,136 +1,146 @@
 // The file of a background job: blocks that are written in place, and the request. docs/decisions/042-background-jobs.md
 
 import { fstatSync, readSync, writeSync } from 'node:fs';
-import { CLASSES, type RequestClass } from '../claims/index.ts';
+import { CLASSES } from '../claims/index.ts';
 import { ifPossible } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { readBlock, schema, statusBehind, textBlock } from '../platform/index.ts';
 
-/** A job of another machine that must have ended before. */
-export interface JobElsewhere {
-  host: string;
-  id: number;
-  isOk: boolean;
-}
+const { epochMs, flag, listOf, matching, nullable, optional, or, record, text, whole } = schema;
+const PID = whole(2 ** 22, 1);
 
 /** A part of an array: `17_3` is number 3 of job 17. */
-export interface JobPart {
-  /** The number of the array. */
-  id: number;
-  index: number;
-}
+const PART = record({ id: whole(), index: whole() });
+export type JobPart = schema.Checked<typeof PART>;
+
+/** A job of another machine that must have ended before. */
+const ELSEWHERE = record({ host: text, id: whole(), isOk: flag });
+export type JobElsewhere = schema.Checked<typeof ELSEWHERE>;
 
 /** The request, written once. */
-export interface JobRequest {
-  id: number;
-  name: string | null;
-  note: string | null;
+const REQUEST = record({
+  id: whole(),
+  name: nullable(text),
+  note: nullable(text),
   /** The words of this program that its process begins with. */
-  start: readonly string[];
+  start: listOf(text),
   /** For people. */
-  command: string;
+  command: text,
   /** How many GPUs. */
-  count: number;
-  /** Their UUIDs, or others that would have done, when it was submitted; null or missing: it doesn't wait for any. */
-  wanted?: readonly string[] | null;
-  class: RequestClass;
+  count: whole(),
+  /** Their UUIDs, or others that would have done, when it was submitted; null: it doesn't wait for any. */
+  wanted: nullable(listOf(text)),
+  class: schema.among(CLASSES),
   /** Where it starts: an absolute path. */
-  directory: string;
+  directory: text,
   /** The same in hexadecimal, where it isn't UTF-8; otherwise null. */
-  directoryBytes: string | null;
-  umask: number;
+  directoryBytes: nullable(text),
+  umask: whole(),
   /** Where its output goes: an absolute path. */
-  output: string;
+  output: text,
   /** The same with %j, %n and, for parts, %a, as it was asked for; null: to the job's own directory. */
-  outputPattern: string | null;
+  outputPattern: nullable(text),
   /** ms since 1970 */
-  submitted: number;
+  submitted: epochMs,
   /**
    * The jobs that must have ended before; `isOk`: with exit code 0. `part`: this part of the array, which had not begun. `samePart`: each
    * part follows the part with its number.
    */
-  after: readonly {
-    id: number;
-    isOk: boolean;
-    part?: number | undefined;
-    samePart?: boolean | undefined;
-  }[];
+  after: listOf(record({ id: whole(), isOk: flag, part: optional(whole()), samePart: optional(flag) })),
   /** The same of other machines. */
-  elsewhere?: readonly JobElsewhere[];
+  elsewhere: optional(listOf(ELSEWHERE)),
   /** When it may start, in ms since 1970; missing: at once. */
-  notBefore?: number;
+  notBefore: optional(epochMs),
   /** How long the command may run, in ms. */
-  limitMs: number | null;
+  limitMs: or(schema.amount(), null),
   /** The key of this place of a job that may move, as in `MoveRequest`; missing: it stays here. */
-  move?: { key: string; isHeld: boolean };
+  move: optional(record({ key: matching(/^[0-9a-f]{32}$/), isHeld: flag })),
   /** Whether its start and end notify its user. */
-  notify: boolean;
+  notify: or(flag, false),
   /** The job that this is once more; null: none. */
-  resubmits: number | null;
+  resubmits: nullable(whole()),
   /** The parts of an array, as `--array` has them; missing: it is no array. */
-  array?: string;
+  array: optional(text),
   /** The array that it belongs to, and its number there; missing: to none. */
-  part?: JobPart;
+  part: optional(PART),
   /** The byte that it has locked, and of which file. */
-  lock: { path: string; device: number; inode: number; byte: number };
-}
+  lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
+});
+export type JobRequest = schema.Checked<typeof REQUEST>;
 
 /** The state, as the job's own process tells it until the keeper takes over. */
-export interface JobProgress {
-  pid: number;
+const PROGRESS = record({
+  pid: PID,
   /** Why it waits, in words. */
-  reason?: string;
+  reason: optional(text),
   /** The GPUs that its environment leaves out, in words. */
-  hidden?: string | null;
+  hidden: optional(nullable(text)),
   /** ms since 1970: its GPUs were claimed. */
-  started?: number;
-  gpus?: { index: number; instance?: number | null; uuid: string; parent?: string | null }[];
+  started: optional(epochMs),
+  gpus: optional(
+    listOf(
+      record({
+        index: whole(),
+        instance: optional(nullable(whole())),
+        uuid: text,
+        parent: optional(nullable(text)),
+      }),
+    ),
+  ),
   /** When the command will be ended, in ms since 1970. */
-  until?: number | null;
+  until: optional(nullable(epochMs)),
   /** How it ended without having started. */
-  failure?: { exitCode: number; code?: string; message: string; ended: number; isCancelled: boolean };
+  failure: optional(
+    record({
+      exitCode: whole(),
+      code: optional(text),
+      message: text,
+      ended: epochMs,
+      isCancelled: or(flag, false),
+    }),
+  ),
   /** The job's tag in the wait queue, as text. */
-  order?: string;
+  order: optional(text),
   /** Tasks of a sweep. */
-  done?: number;
-  total?: number;
-}
+  done: optional(whole()),
+  total: optional(whole()),
+});
+export type JobProgress = schema.Checked<typeof PROGRESS>;
 
 /** The end, as the keeper tells it; see native/keeper/job_file.h. */
-interface JobEnd {
-  keeper: number | null;
-  front: number | null;
+const END = record({
+  keeper: nullable(PID),
+  front: nullable(PID),
   /** The command. */
-  pid: number | null;
-  exitCode: number | null;
-  ended: number | null;
+  pid: nullable(PID),
+  exitCode: nullable(whole()),
+  ended: nullable(epochMs),
   /** The time limit that the keeper has, in ms. */
-  limit: number | null;
-  cancelled: boolean;
+  limit: or(nullable(schema.amount()), null),
+  cancelled: or(flag, false),
   /** ms since 1970: its GPUs were given back, and it waits for others; null: it runs, or has ended. */
-  requeued: number | null;
+  requeued: or(nullable(epochMs), null),
   /** How often it was preempted, and how many ms it ran before that. */
-  preempted: number;
+  preempted: or(whole(), 0),
+  ran: or(schema.amount(), 0),
   /** How often it was restarted after a failure. */
-  failures: number;
-  ran: number;
-}
+  failures: or(whole(), 0),
+});
 
-/** A cancellation, written before anything is signalled. */
-export interface JobCancellation {
-  /** ms since 1970 */
-  at: number;
-  reason: string | null;
-}
+/** A cancellation, written before anything is signalled; in ms since 1970. */
+const CANCELLATION = record({ at: epochMs, reason: nullable(text) });
+export type JobCancellation = schema.Checked<typeof CANCELLATION>;
+
+/** The time limit that its user has given it later. */
+const LIMIT = record({ ms: schema.amount(Number.MAX_SAFE_INTEGER, 1) });
 
 /** A job as its file has it. */
 export interface StoredJob {
   request: JobRequest;
   progress: JobProgress | null;
-  end: JobEnd | null;
+  end: schema.Checked<typeof END> | null;
   cancellation: JobCancellation | null;
-  /** The time limit that its user has given it later, in ms; null: none. */
-  limit: { ms: number } | null;
+  limit: schema.Checked<typeof LIMIT> | null;
 }
 
 /**
@@ -146,8 +156,6 @@ const BLOCKS = {
 export const REQUEST_OFFSET = 5120;
 /** As much is read, so no more is written: some thousands of jobs to follow. */
 export const MAX_FILE_BYTES = 1024 * 1024;
-
-const MAX_PID = 2 ** 22;
 
 /** Nothing of it is kept. */
 let buffer: Buffer | null = null;
@@ -250,81 +258,3 @@ function parse<T>(bytes: Buffer, check: schema.Check<T>): T | null {
   const length = bytes.lastIndexOf('}') + 1;
   return length === 0 ? null : schema.readAs(schema.jsonOf(check), bytes.toString('utf8', 0, length));
 }
-
-const { epochMs, flag, listOf, matching, nullable, optional, or, record, text, whole } = schema;
-const PID = whole(MAX_PID, 1);
-
-const REQUEST = record({
-  id: whole(),
-  name: nullable(text),
-  note: nullable(text),
-  start: listOf(text),
-  command: text,
-  count: whole(),
-  wanted: optional(nullable(listOf(text))),
-  class: schema.among(CLASSES),
-  directory: text,
-  directoryBytes: nullable(text),
-  umask: whole(),
-  output: text,
-  outputPattern: nullable(text),
-  submitted: epochMs,
-  after: listOf(record({ id: whole(), isOk: flag, part: optional(whole()), samePart: optional(flag) })),
-  elsewhere: optional(listOf(record({ host: text, id: whole(), isOk: flag }))),
-  notBefore: optional(epochMs),
-  limitMs: or(schema.amount(), null),
-  move: optional(record({ key: matching(/^[0-9a-f]{32}$/), isHeld: flag })),
-  notify: or(flag, false),
-  resubmits: nullable(whole()),
-  array: optional(text),
-  part: optional(record({ id: whole(), index: whole() })),
-  lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
-});
-
-const PROGRESS = record({
-  pid: PID,
-  reason: optional(text),
-  hidden: optional(nullable(text)),
-  started: optional(epochMs),
-  gpus: optional(
-    listOf(
-      record({
-        index: whole(),
-        instance: optional(nullable(whole())),
-        uuid: text,
-        parent: optional(nullable(text)),
-      }),
-    ),
-  ),
-  until: optional(nullable(epochMs)),
-  failure: optional(
-    record({
-      exitCode: whole(),
-      code: optional(text),
-      message: text,
-      ended: epochMs,
-      isCancelled: or(flag, false),
-    }),
-  ),
-  order: optional(text),
-  done: optional(whole()),
-  total: optional(whole()),
-});
-
-const END = record({
-  keeper: nullable(PID),
-  front: nullable(PID),
-  pid: nullable(PID),
-  exitCode: nullable(whole()),
-  ended: nullable(epochMs),
-  limit: or(nullable(schema.amount()), null),
-  cancelled: or(flag, false),
-  requeued: or(nullable(epochMs), null),
-  preempted: or(whole(), 0),
-  failures: or(whole(), 0),
-  ran: or(schema.amount(), 0),
-});
-
-const LIMIT = record({ ms: schema.amount(Number.MAX_SAFE_INTEGER, 1) });
-
-const CANCELLATION = record({ at: epochMs, reason: nullable(text) });

@@ -20,6 +20,7 @@ import {
   type JobBefore,
   jobBefore,
   type NamedJob,
+  numberOf,
   resolveNames,
 } from './job-parts.ts';
 import type { JobElsewhere, JobPart, JobRequest } from './job-record.ts';
@@ -139,7 +140,7 @@ export function dependencies(
     const samePart = word.endsWith('_%a');
     const named = names[i] as NamedJob;
     // A part that has begun is a job of its own.
-    const begun = typeof named === 'number' ? named : store.jobOfPart(named);
+    const begun = numberOf(store, named);
     const { id, index: part } = begun === null ? (named as JobPart) : { id: begun, index: undefined };
     if (samePart && !(isArray && arrayOf(store.read(id)?.request ?? {})))
       throw invalidArgument(

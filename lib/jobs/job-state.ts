@@ -1,15 +1,12 @@
 // How jobs stand, and which job a word means.
 import { GPUOwnerError } from '../errors.ts';
-import { findUid, isoTime, listWords, sanitize, showValue, userName } from '../platform/index.ts';
+import { findUid, isoTime, sanitize, showValue, userName } from '../platform/index.ts';
 import type { Job, QueueEntry } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
-import { isAlive, type JobPart, limitOf, type StoredJob } from './job-record.ts';
+import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
 import { JobStore } from './job-store.ts';
 
 export type { Job } from '../shapes/index.ts';
-
-/** A job with what only its own files tell. */
-export type JobDetails = Job & Required<Pick<Job, 'directory' | 'limit'>>;
 
 /** A job's own state, without what the locks of the machine tell. @param since see {@link JobStore.read} */
 export function stateOf(
@@ -108,24 +105,11 @@ export function listJobs({ user, all, lockDirectory, queue }: JobFilter): Job[] 
   return [...jobs, ...others.map(describeRun)];
 }
 
-/** A job by its number. @throws ERR_INVALID_ARGUMENT */
-export function jobAt(store: JobStore, id: number, lockDirectory?: string): Job {
+/** A job by its number. @param queue as in {@link JobFilter} @throws ERR_INVALID_ARGUMENT */
+export function jobAt(store: JobStore, id: number, queue?: readonly QueueEntry[]): Job {
   const found = stateOf(store, id);
-  if (found === null) throw unknownJob(String(id));
-  return listedJob(found, found.state === 'waiting' ? readActivity(lockDirectory) : NO_ACTIVITY);
-}
-
-/** All about a job by its number. @throws ERR_INVALID_ARGUMENT */
-export function jobDetails(store: JobStore, id: number, queue?: readonly QueueEntry[]): JobDetails {
-  const found = stateOf(store, id);
-  if (found === null) throw unknownJob(String(id));
-  const { directory } = found.job.request;
-  const limitMs = limitOf(found.job);
-  return {
-    ...listedJob(found, readActivity(undefined, queue)),
-    directory: sanitize(directory, MAX_REASON_LENGTH),
-    limit: limitMs === null ? null : limitMs / 1_000,
-  };
+  if (found === null) throw unknownJob(id);
+  return listedJob(found, isLiving(found.state) ? readActivity(undefined, queue) : NO_ACTIVITY);
 }
 
 /** A job whose end is known: something that it has left may have its lock still. null: there is none, or its end isn't known. */
@@ -240,62 +224,9 @@ function listReasons(...reasons: (string | null)[]): string {
   return reasons.filter((reason) => reason !== null).join('; ');
 }
 
-/**
- * The number of the job that a user means by a number or a name. A name that several jobs have means the one of them that hasn't ended, or
- * the newest where all have.
- * @throws ERR_INVALID_ARGUMENT
- */
-export function resolveJob(store: JobStore, word: string): number {
-  return resolveJobs(store, [word])[0] as number;
-}
-
-/** The part of an array that a word means, such as 17_3; null: none. */
-export function parsePart(word: string): JobPart | null {
-  const [, id, index] = /^(\d{1,9})_(\d{1,9})$/.exec(word) ?? [];
-  return id === undefined ? null : { id: Number(id), index: Number(index) };
-}
-
-/** The word that means a part, as {@link parsePart} reads it. */
+/** The word that means a part of an array: 17_3. */
 export function formatPart({ id, index }: JobPart): string {
   return `${id}_${index}`;
-}
-
-/** As {@link resolveJob}, for several: all jobs are read once. @throws ERR_INVALID_ARGUMENT */
-export function resolveJobs(store: JobStore, words: readonly string[]): number[] {
-  const named = new Map<string, number[]>();
-  const numberOf = (word: string) => {
-    const part = parsePart(word);
-    return part === null
-      ? /^\d{1,9}$/.test(word)
-        ? Number(word)
-        : null
-      : (store.jobOfPart(part) ?? Number.NaN);
-  };
-  if (words.some((word) => numberOf(word) === null)) {
-    for (const id of store.ids()) {
-      const { name, part } = store.read(id)?.request ?? {};
-      // The name of an array means the array.
-      if (name == null || part !== undefined) continue;
-      const same = named.get(name);
-      if (same === undefined) named.set(name, [id]);
-      else same.push(id);
-    }
-  }
-  return words.map((word) => {
-    const number = numberOf(word);
-    const isKnown = number !== null && store.read(number) !== null;
-    const ids = number === null ? (named.get(word) ?? []) : isKnown ? [number] : [];
-    const living = ids.length < 2 ? [] : ids.filter((id) => isLiving(stateOf(store, id)?.state));
-    if (living.length > 1) {
-      throw new GPUOwnerError(
-        'ERR_INVALID_ARGUMENT',
-        `${living.length} jobs that have not ended are called ${showValue(word)}: give one of their numbers, ${listWords(living.map(String), 'or')}`,
-      );
-    }
-    const id = living[0] ?? ids.at(-1);
-    if (id === undefined) throw word === 'all' ? askForNumbers(store) : unknownJob(word);
-    return id;
-  });
 }
 
 /** Whether a job has not ended. undefined: there is none */
@@ -303,18 +234,10 @@ export function isLiving(state: Job['state'] | undefined): boolean {
   return state === 'waiting' || state === 'running';
 }
 
-function askForNumbers(store: JobStore): GPUOwnerError {
-  const living = store.ids().filter((id) => isLiving(stateOf(store, id)?.state));
-  const hint = living.length === 0 ? 'all jobs have ended' : `write ${living.join(' ')}`;
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `jobs are named by numbers or names, not 'all'; ${hint}`);
-}
-
-export function unknownJob(word: string): GPUOwnerError {
-  const part = parsePart(word);
+/** @param word for people: a number, or a name */
+export function unknownJob(word: string | number): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    part === null
-      ? `you have no job ${sanitize(word, 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`
-      : `part ${part.index} of job ${part.id} has not begun; wait, or give the array, ${part.id}`,
+    `you have no job ${sanitize(String(word), 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`,
   );
 }

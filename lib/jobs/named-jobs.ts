@@ -1,45 +1,44 @@
 // What users mean by numbers, names and parts of arrays (17_3), and what they do with these.
-import { invalidArgument, now, sleep } from '../platform/index.ts';
+import { invalidArgument, now, sanitize, sleep } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { cancelJob, jobsInState, noteCancellation, waitForEnd } from './job-control.ts';
-import { arrayOf, formatArray, type NamedJob, resolveNames } from './job-parts.ts';
-import type { JobPart } from './job-record.ts';
+import { arrayOf, formatArray, type NamedJob, numberOf, resolveNames } from './job-parts.ts';
+import { type JobPart, limitOf } from './job-record.ts';
 import { FAILED, LOST } from './job-request.ts';
-import { formatPart, isLiving, type Job, type JobDetails, jobAt, jobDetails, stateOf } from './job-state.ts';
+import { formatPart, isLiving, type Job, jobAt, stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 import { cancelBeforeStart, resubmitJob } from './submission.ts';
+
+const MAX_PATH_LENGTH = 1_000;
 
 /** The word that means it. */
 export function formatName(named: NamedJob): string {
   return typeof named === 'number' ? String(named) : formatPart(named);
 }
 
-/** How it stands. @throws ERR_INVALID_ARGUMENT */
-export function describeNamed(store: JobStore, named: NamedJob): Job {
-  return typeof named === 'number' ? jobAt(store, named) : describePart(store, named);
-}
-
-/** All about it. @throws ERR_INVALID_ARGUMENT */
-export function detailsOfNamed(store: JobStore, named: NamedJob, queue: readonly QueueEntry[]): JobDetails {
-  if (typeof named === 'number') return jobDetails(store, named, queue);
-  const id = store.jobOfPart(named);
-  if (id !== null) return jobDetails(store, id, queue);
-  return { ...jobDetails(store, named.id, queue), ...describePart(store, named) };
-}
-
-/** How a part stands. One that has not begun has the number of its array. @throws ERR_INVALID_ARGUMENT */
-function describePart(store: JobStore, part: JobPart): Job {
-  const id = store.jobOfPart(part);
-  if (id !== null) return jobAt(store, id);
-  const array = jobAt(store, part.id);
-  const hasEnded = !isLiving(array.state);
+/**
+ * How it stands, with all that is known. A part that has not begun has the number of its array.
+ * @param queue as in `JobFilter` @throws ERR_INVALID_ARGUMENT
+ */
+export function describeNamed(store: JobStore, named: NamedJob, queue?: readonly QueueEntry[]): Job {
+  const id = numberOf(store, named);
+  const listed = jobAt(store, id ?? (named as JobPart).id, queue);
+  const found = store.read(listed.id as number);
+  const limitMs = found === null ? null : limitOf(found);
+  const job = {
+    ...listed,
+    directory: sanitize(found?.request.directory ?? '', MAX_PATH_LENGTH),
+    limit: limitMs === null ? null : limitMs / 1_000,
+  };
+  if (typeof named === 'number' || id !== null) return job;
+  const hasEnded = !isLiving(job.state);
   return {
-    ...array,
-    array: part,
+    ...job,
+    array: named,
     parts: null,
-    state: hasEnded ? (array.state === 'lost' ? 'lost' : 'cancelled') : 'waiting',
+    state: hasEnded ? (job.state === 'lost' ? 'lost' : 'cancelled') : 'waiting',
     exitCode: null,
-    reason: hasEnded ? 'its array ended before it began' : `its turn in array ${part.id} has not come`,
+    reason: hasEnded ? 'its array ended before it began' : `its turn in array ${named.id} has not come`,
     pid: null,
     started: null,
     until: null,
@@ -64,7 +63,7 @@ export async function waitForNamed(
 ): Promise<Job[] | null> {
   const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
   for (const named of all) {
-    let id = typeof named === 'number' ? named : store.jobOfPart(named);
+    let id = numberOf(store, named);
     while (typeof named !== 'number' && id === null && isLiving(stateOf(store, named.id)?.state)) {
       if (now() >= end) return null;
       await sleep(Math.min(POLL_MS, Math.max(1, end - now())));
@@ -179,7 +178,7 @@ export async function resubmitNamed(store: JobStore, words: readonly string[]): 
   for (const each of named) {
     const part = typeof each === 'number' ? store.read(each)?.request.part : each;
     if (part === undefined) wanted.set(each as number, null);
-    else if (isLiving(describePart(store, part).state))
+    else if (isLiving(describeNamed(store, part).state))
       throw invalidArgument(`job ${formatName(each)} has not ended; cancel it first`);
     else parts.set(part.id, [...(parts.get(part.id) ?? []), part.index]);
   }

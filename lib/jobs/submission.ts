@@ -79,19 +79,19 @@ export async function submitJob(
   const locks = LockDirectory.open(lockDirectory, { lockDirectory: configuredDirectory });
   const made = store.create(
     {
-      start: words,
+      start: [...words],
       name: options.name ?? null,
       note: options.note ?? null,
       command: sanitize(command, MAX_TITLE_LENGTH),
       count: claims === undefined ? request.count : 0,
-      wanted: waits ? uuids : null,
+      wanted: waits ? [...uuids] : null,
       class: claims === undefined ? (request.class ?? 'normal') : 'normal',
       ...place,
       umask: process.umask(),
       outputPattern,
       submitted: Date.now(),
       after,
-      ...(options.elsewhere.length === 0 ? {} : { elsewhere: options.elsewhere }),
+      ...(options.elsewhere.length === 0 ? {} : { elsewhere: [...options.elsewhere] }),
       ...(options.notBefore === undefined ? {} : { notBefore: options.notBefore }),
       ...(options.move === undefined ? {} : { move: options.move }),
       limitMs: limit?.ms ?? null,
@@ -241,7 +241,7 @@ function startInPlace(made: MadeJob, files: JobFiles): number {
  */
 function askedOf(store: JobStore, id: number, mayLive = false) {
   const found = stateOf(store, id);
-  if (found === null) throw unknownJob(String(id));
+  if (found === null) throw unknownJob(id);
   if (isLiving(found.state) && !mayLive)
     throw invalidArgument(`job ${id} has not ended: ${found.state}; cancel it first`);
   return { request: found.job.request, files: filesOf(store, id) };

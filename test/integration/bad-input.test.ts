@@ -118,7 +118,7 @@ describe('the command', () => {
     [['--wiat'], 64, /there is no option --wiat; did you mean --wait\?/],
     [['--GPUS=2'], 64, /there is no option --GPUS; did you mean --gpus\?/],
     [['-x'], 64, /there is no option -x; see --help/],
-    [['cancel', 'all'], 64, /jobs are named by numbers or names, not 'all'; all jobs have ended/],
+    [['cancel', 'all'], 64, /you have no job all on this machine/],
     [['--no–wait'], 64, /there is no option --no–wait; did you mean --no-wait\?/],
     [['--devices', '0', '1'], 64, /'1' would be the command; write --devices 0,1$/m],
     [['--devices=0', '1', '2'], 64, /'1' would be the command; write --devices 0,1,2$/m],

@@ -86,6 +86,7 @@ function makeJob(): void {
     notify: true,
     resubmits: null,
     class: 'normal' as const,
+    wanted: null,
   };
   const env = { ...process.env, OF_JOB: 'yes', CUDA_VISIBLE_DEVICES: '3', GPU_OWNER_JOB: 'token' };
   const entries = Object.entries(env).map(([key, value]) => `${key}=${value}\0`);
