@@ -205,10 +205,10 @@ fuzz(
     expect(stringifyValue(parseValue(again))).toBe(again);
     expect(canonical(parseValue(again))).toBe(canonical(value));
     if (isJSON) expect(canonical(value)).toBe(canonical(plain as Value));
-    formatValue(value);
-    // Cells of tables mean what they were written for.
-    normalizeValue(value);
-    normalizeCell(cellText(value));
+    // Cells of tables mean what they were written for, but for what no text in UTF-8 can hold.
+    const cell = cellText(value);
+    const normalized = normalizeCell(cell);
+    if (cell === formatValue(value)) expect(normalized).toBe(normalizeValue(value));
   },
 );
 

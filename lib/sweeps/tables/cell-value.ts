@@ -26,23 +26,9 @@ export function cellText(value: Value): string {
     .replace(/\p{Surrogate}/gu, '\ufffd');
 }
 
-/** Cells whose normalized text is remembered, since most repeat. Longer ones would keep the text of the whole table in memory. */
-const MAX_REMEMBERED = 20_000;
-const MAX_REMEMBERED_LENGTH = 12;
-const remembered = new Map<string, string>();
-
 /** Normalizes a cell: equal answers mean the same. '': it is empty. */
 export function normalizeCell(cell: string): string {
-  let text = remembered.get(cell);
-  if (text === undefined) {
-    text = normalized(cell.trim());
-    if (remembered.size >= MAX_REMEMBERED) remembered.clear();
-    if (cell.length <= MAX_REMEMBERED_LENGTH) remembered.set(cell, text);
-  }
-  return text;
-}
-
-function normalized(text: string): string {
+  const text = cell.trim();
   if (!SPECIAL.test(text)) return text === '' ? '' : `s${text}`;
   if (NUMBER.test(text)) return number(Number(text));
   if (NOTHING.test(text)) return '';

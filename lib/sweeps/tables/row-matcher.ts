@@ -1,7 +1,33 @@
 import { sanitize } from '../../platform/index.ts';
-import { NAME_COLUMN, normalizeCell } from './cell-value.ts';
+import { Literal, type Values } from '../task/index.ts';
+import { cellText, columnOf, NAME_COLUMN, normalizeCell, normalizeValue } from './cell-value.ts';
 import type { CSVRow } from './csv.ts';
-import type { TaskIndex } from './task-index.ts';
+
+/** The tasks whose rows a table may have, by the numbers that the caller gives them. */
+export class TaskIndex {
+  /** The columns of all parameters, in the order of their first appearance. */
+  readonly columns = new Set<string>();
+  readonly names = new Map<string, number>();
+  /** Tasks with the same parameters: the columns of these, and the normalized texts that each task has in them. */
+  readonly groups = new Map<string, { columns: readonly string[]; texts: Map<number, readonly string[]> }>();
+
+  add(task: number, parameters: Values, name: string | null): void {
+    const keys = Object.keys(parameters).sort();
+    const id = JSON.stringify(keys);
+    let group = this.groups.get(id);
+    if (group === undefined) {
+      group = { columns: keys.map(columnOf), texts: new Map() };
+      this.groups.set(id, group);
+      for (const column of Object.keys(parameters).map(columnOf)) this.columns.add(column);
+    }
+    const texts = keys.map((key) => {
+      const value = parameters[key] ?? null;
+      return value instanceof Literal ? normalizeValue(value) : normalizeCell(cellText(value));
+    });
+    group.texts.set(task, texts);
+    if (name !== null) this.names.set(name, task);
+  }
+}
 
 /** The task that a row of a table belongs to. */
 export interface Reading {
@@ -15,6 +41,7 @@ export interface Reading {
 const SEPARATOR = '\u0000';
 const PAUSE_AFTER = 5_000;
 const NAMED_AT_MOST = 3;
+const SHOWN_AT_MOST = 8;
 
 /**
  * Finds the task of a row in a table with certain columns: every column that is a parameter must agree with the task, where an empty cell is
@@ -42,11 +69,14 @@ export class RowMatcher {
   ): Promise<RowMatcher> {
     const matcher = new RowMatcher(index, header, nameOf);
     let count = 0;
-    for (const { columns, forms } of index.groups) {
+    for (const { columns, texts } of index.groups.values()) {
       const places = matcher.#columns.map(({ name }) => columns.indexOf(name));
       const map = columns.every((name) => header.includes(name)) ? matcher.#whole : matcher.#partial;
-      for (const [task, each] of forms) {
-        for (const form of each) add(map, places.map((at) => form[at] ?? '').join(SEPARATOR), task);
+      for (const [task, each] of texts) {
+        const key = places.map((at) => each[at] ?? '').join(SEPARATOR);
+        const there = map.get(key);
+        if (there === undefined) map.set(key, [task]);
+        else there.push(task);
         if (++count % PAUSE_AFTER === 0) await new Promise(setImmediate);
       }
     }
@@ -88,9 +118,7 @@ export class RowMatcher {
     return ofNone(() => {
       const names = fitting.slice(0, NAMED_AT_MOST).map(this.#nameOf);
       const more = fitting.length > NAMED_AT_MOST ? ` and ${fitting.length - NAMED_AT_MOST} more` : '';
-      const apart = this.#differences(fitting).map((name) => sanitize(name, 60));
-      const missing = apart.length > 0 ? `: ${apart.join(', ')}` : '';
-      return `this row fits several tasks (${names.join(', ')}${more}), so it counts for none of them. Fill in the parameters that differ${missing}`;
+      return `this row fits several tasks (${names.join(', ')}${more}), so it counts for none of them. Fill in the parameters that differ`;
     });
   }
 
@@ -98,35 +126,24 @@ export class RowMatcher {
   match(cells: readonly string[]): readonly number[] {
     const normalized = this.#columns.map(({ at }) => normalizeCell(cells[at] ?? ''));
     const key = normalized.join(SEPARATOR);
-    const isTold = normalized.some((text) => text !== '');
     const whole = this.#whole.get(key) ?? [];
     const named = this.#index.names.get(cells[this.#nameAt]?.trim() ?? '');
     // Without any parameter, every row would fit: then the name has to.
     if (named !== undefined && whole.includes(named)) return [named];
-    if (!isTold) return [];
+    if (normalized.every((text) => text === '')) return [];
     return whole.length > 0 ? whole : (this.#partial.get(key) ?? []);
   }
 
   /** For people: what no task has. */
   #whyNone(cells: readonly string[]): string {
-    const filled = this.#columns.filter(({ at }) => normalizeCell(cells[at] ?? '') !== '');
+    const isFilled = ({ at }: { at: number }) => normalizeCell(cells[at] ?? '') !== '';
+    const filled = this.#columns
+      .filter(isFilled)
+      .map(({ name, at }) => `${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`);
     if (filled.length === 0) return 'it has no parameters';
-    const shown = ({ name, at }: { name: string; at: number }) =>
-      `${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
-    const odd = filled.find(({ name, at }) => !this.#index.knows(name, normalizeCell(cells[at] ?? '')));
-    if (odd !== undefined) return `no task of this sweep has ${shown(odd)}`;
-    const empty = this.#columns.filter((column) => !filled.includes(column));
-    const without =
-      empty.length === 0 ? '' : ` and no ${empty.map(({ name }) => sanitize(name, 60)).join(', ')}`;
-    return `no task of this sweep has ${filled.slice(0, 8).map(shown).join(', ')}${without}`;
-  }
-
-  /** For people: the parameters in which the tasks differ; [] where they don't have the same ones. */
-  #differences(tasks: readonly number[]): string[] {
-    const group = this.#index.groups.find(({ forms }) => tasks.every((task) => forms.has(task)));
-    if (group === undefined) return [];
-    const [first, ...others] = tasks.map((task) => group.forms.get(task)?.[0] ?? []);
-    return group.columns.filter((_, at) => others.some((form) => form[at] !== first?.[at]));
+    const empty = this.#columns.filter((column) => !isFilled(column)).map(({ name }) => sanitize(name, 60));
+    const without = empty.length === 0 ? '' : ` and no ${empty.join(', ')}`;
+    return `no task of this sweep has ${filled.slice(0, SHOWN_AT_MOST).join(', ')}${without}`;
   }
 }
 
@@ -136,10 +153,4 @@ function ofNone(why: () => string): Reading {
 
 export function isTooWide(row: CSVRow, columns: number): boolean {
   return row.cells.length > columns && row.cells.slice(columns).some((cell) => cell.trim() !== '');
-}
-
-function add(map: Map<string, number[]>, key: string, task: number): void {
-  const there = map.get(key);
-  if (there === undefined) map.set(key, [task]);
-  else if (there.at(-1) !== task) there.push(task);
 }

@@ -17,7 +17,7 @@ export async function write(table: Table, entries: readonly PendingRow[]): Promi
   const { contents } = table;
   const before = contents?.header ?? [];
   const known = new Set(before);
-  if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns.keys()]) known.add(column);
+  if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns]) known.add(column);
   for (const { completion } of entries) {
     for (const column of cellsOf(completion.task, completion.result, table.index.columns).keys())
       known.add(column);

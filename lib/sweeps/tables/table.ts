@@ -6,7 +6,7 @@ import type { Values } from '../task/index.ts';
 import { cellsOf, NAME_COLUMN, resultOf } from './cell-value.ts';
 import { type CSVRow, decode, MalformedCSVError, parseRows } from './csv.ts';
 import { explain, type Problems, type RowProblems } from './problems.ts';
-import { isTooWide, type Reading, RowMatcher } from './row-matcher.ts';
+import { isTooWide, type Reading, RowMatcher, TaskIndex } from './row-matcher.ts';
 import {
   FileBusyError,
   FileChangedError,
@@ -18,7 +18,6 @@ import {
   type TableFile,
   waitUntilUnchanged,
 } from './table-file.ts';
-import { TaskIndex } from './task-index.ts';
 
 /** A row that is to be written. */
 export interface PendingRow {
@@ -296,13 +295,13 @@ export class Table {
   /** For a header of this table. @throws MalformedCSVError if nothing in it is known */
   async readerOf(header: readonly string[]): Promise<RowMatcher> {
     const matcher = await RowMatcher.make(this.index, header, (task) => this.tasks.nameOf(task));
-    if (matcher.usable || this.index.groups.length === 0) return matcher;
+    if (matcher.usable || this.index.groups.size === 0) return matcher;
     const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
     if (other) {
       const name = other === ';' ? 'semicolons' : 'tabs';
       throw new MalformedCSVError(1, `its columns are separated by ${name}: save it with commas`);
     }
-    const known = [...this.index.columns.keys()].slice(0, 5).join(', ');
+    const known = [...this.index.columns].slice(0, 5).join(', ');
     const message = `no column is '${NAME_COLUMN}' or a parameter (${known}): the first line must name the columns`;
     throw new MalformedCSVError(1, message);
   }

