@@ -1,9 +1,7 @@
 // Arrays: one job with numbered parts, as `sbatch --array` has them. Each part is a job of its own. The array's process, which has no
 // GPUs, starts the next ones when one begins or ends. docs/decisions/042-background-jobs.md
-import { type FSWatcher, watch } from 'node:fs';
-import { join } from 'node:path';
-import { GPUOwnerError, ifPossible } from '../errors.ts';
-import { invalidArgument, listWords } from '../platform/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { invalidArgument, listWords, sleep } from '../platform/index.ts';
 import { arrayOf, isAhead, type JobArray } from './job-parts.ts';
 import type { JobRequest } from './job-record.ts';
 import { obstacleOf } from './job-request.ts';
@@ -19,10 +17,8 @@ export function wordOf(asked: string, id: number | null): string {
 
 /** How many parts stand in the wait queue: when one begins, the next has its place already. */
 const MAX_WAITING = 2;
-/** How often the parts are looked at without a change of their files: kill -9 changes none. In ms. */
-const LOOK_MS = 2_000;
-/** The same where their files can't be watched, in ms. */
-const UNWATCHED_LOOK_MS = 250;
+/** How often the parts are looked at, in ms. */
+const LOOK_MS = 250;
 /** Before a part is started that couldn't be kept, in ms. */
 const FULL_DISK_MS = 10_000;
 const MAX_NAMED = 10;
@@ -34,13 +30,11 @@ export class ArrayRun {
   readonly #array: JobArray;
   /** By the number of the part. */
   readonly #ended = new Map<number, Job['state']>();
-  /** The living parts' files, by the number of the part. */
-  readonly #watchers = new Map<number, FSWatcher | null>();
+  readonly #living = new Set<number>();
   readonly #isLikeSlurm: boolean;
   readonly #tell: (line: string) => void;
   /** Whether a part could not start after its part of another array. */
   #isUnmet = false;
-  #wake = () => {};
 
   /** @param isLikeSlurm whether parts get the variables of Slurm, too @throws ERR_INVALID_ARGUMENT if the job can't be read */
   constructor(id: number, isLikeSlurm: boolean, tell: (line: string) => void) {
@@ -67,9 +61,7 @@ export class ArrayRun {
       const pauseMs = this.#startNext() ? LOOK_MS : FULL_DISK_MS;
       progress.note(this.#ended.size, ids.length);
       if (this.#ended.size === ids.length) break;
-      const follows = this.#request.after.some((each) => each.samePart && isAhead(this.#store, each));
-      const isUnwatched = follows || [...this.#watchers.values()].includes(null);
-      await this.#change(isUnwatched ? UNWATCHED_LOOK_MS : pauseMs);
+      await sleep(pauseMs);
     }
     return this.#summarise();
   }
@@ -81,7 +73,7 @@ export class ArrayRun {
     if (this.#store.read(this.#request.id)?.cancellation !== null) return true;
     for (const index of ids) {
       if (waiting >= MAX_WAITING || living >= (atOnce ?? Number.POSITIVE_INFINITY)) break;
-      if (this.#ended.has(index) || this.#watchers.has(index)) continue;
+      if (this.#ended.has(index) || this.#living.has(index)) continue;
       const before = this.#request.after
         .filter(({ samePart }) => samePart)
         .map(({ id, isOk }) => ({ id, isOk, part: index }))
@@ -123,19 +115,18 @@ export class ArrayRun {
     for (const index of this.#store.begunParts(this.#request.id)) {
       if (this.#ended.has(index) || !this.#array.ids.includes(index)) continue;
       const job = this.#store.jobOfPart({ id: this.#request.id, index });
-      if (!this.#watchers.has(index)) this.#watchers.set(index, job === null ? null : this.#watch(job));
+      this.#living.add(index);
       const state = (job === null ? null : stateOf(this.#store, job))?.state ?? 'lost';
       if (!isLiving(state)) this.#end(index, job, state);
       else if (state === 'waiting') waiting++;
     }
-    return { living: this.#watchers.size, waiting };
+    return { living: this.#living.size, waiting };
   }
 
   /** @param job null: it never began */
   #end(index: number, job: number | null, state: Job['state']): void {
     this.#ended.set(index, state);
-    this.#watchers.get(index)?.close();
-    this.#watchers.delete(index);
+    this.#living.delete(index);
     if (state === 'completed') return;
     const { exitCode = null, reason = null } = job === null ? {} : jobAt(this.#store, job);
     const code = state === 'failed' && exitCode !== null ? ` with exit code ${exitCode}` : '';
@@ -143,26 +134,6 @@ export class ArrayRun {
     this.#tell(
       `${formatPart({ id: this.#request.id, index })} ${word}${code}${reason === null ? '' : `: ${reason}`}`,
     );
-  }
-
-  /** null: its file can't be watched */
-  #watch(id: number): FSWatcher | null {
-    return ifPossible(() => {
-      const watcher = watch(join(this.#store.directoryOf(id), 'job'), () => this.#wake());
-      return watcher.on('error', () => watcher.close());
-    }, null);
-  }
-
-  /** Resolves when the file of a part has changed, or the time is up. */
-  async #change(timeoutMs: number): Promise<void> {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, timeoutMs);
-      this.#wake = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
-    this.#wake = () => {};
   }
 
   #summarise(): boolean {

@@ -1,6 +1,5 @@
 // Preemptible commands give their GPUs back to requests that need them. See docs/decisions/052-preemption.md.
 
-import { type FSWatcher, watch } from 'node:fs';
 import {
   type Claim,
   isPreempted,
@@ -9,7 +8,6 @@ import {
   WAIT_QUEUE_FILE,
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
-import { ifPossible } from '../errors.ts';
 import { formatDuration, invalidArgument, parseDuration, pathIn } from '../platform/index.ts';
 import { signalNumber } from './time-limit.ts';
 
@@ -35,34 +33,19 @@ export function parsePreemption(signal: unknown, grace: unknown): Preemption {
   return { signal: signal === undefined ? null : signalNumber(String(signal)), graceMs };
 }
 
-/** How often it is looked whether others need the GPUs, where no change of a file can be watched. In ms. */
+/** How often it is looked whether others need the GPUs, in ms. */
 const POLL_MS = 1_000;
 
 /** Calls back once, when a request needs the GPUs of a preemptible claim. @returns ends the watch */
 export function watchPreemption(claim: Claim, callback: () => void): () => void {
-  openPreemptionNotice(claim.directory);
-  let watcher: FSWatcher | undefined;
-  let timer: NodeJS.Timeout | undefined;
-  const end = () => {
-    watcher?.close();
-    clearInterval(timer);
-  };
   const look = () => {
     if (!isPreempted(claim)) return;
     end();
     callback();
   };
-  const poll = () => {
-    timer ??= setInterval(look, POLL_MS).unref();
-  };
-  const path = pathIn(claim.directory.path, PREEMPTION_NOTICE);
-  watcher = ifPossible(() => watch(path, { persistent: false }, look).on('error', poll), undefined);
-  if (watcher === undefined) poll();
-  const first = setImmediate(look);
-  return () => {
-    clearImmediate(first);
-    end();
-  };
+  const timer = setInterval(look, POLL_MS).unref();
+  const end = () => clearInterval(timer);
+  return end;
 }
 
 /** Options of a keeper whose lease gives way. */

@@ -19,21 +19,6 @@ export type Outcome =
   /** The keeper was killed, and the command was ended for that. */
   | { kind: 'lost'; text: string };
 
-export interface Supervised {
-  /** Never rejected. Resolves when no process of the command is left. */
-  ended: Promise<Outcome>;
-  /** Processes that were left when the command had ended, and were ended: how many, and names of some. */
-  leftBehind(): { count: number; names: string[] } | null;
-  /** Whether another process had it ended: a batch system that sent SIGTERM to all processes of its job. */
-  toldToEnd(): boolean;
-  /** Whether its deadline has passed while it ran, or before. */
-  hasExpired(): boolean;
-  /** Moves its deadline, in ms since boot. */
-  moveDeadline(at: number): void;
-  /** SIGTERM to all of the command's processes, SIGKILL after a grace. May be repeated to make that sooner. */
-  terminate(grace: number): void;
-}
-
 const NUMBER = schema.optional(schema.whole());
 const EVENT = schema.jsonOf(
   schema.record({
@@ -56,7 +41,7 @@ const HEARTBEAT_MS = 2_000;
 const WATCHDOG_END_TIMEOUT_MS = 300;
 
 /** Keepers of commands that are under way; null: not known yet. */
-const keepers = new Map<SupervisedProcess, number | null>();
+const keepers = new Map<Supervised, number | null>();
 
 /** Starts a command under a keeper of its own, without blocking. Where that can't be done, its outcome says so. */
 export function supervise(supervising: SupervisedTask): Supervised {
@@ -74,87 +59,84 @@ export function supervise(supervising: SupervisedTask): Supervised {
     first,
     descriptors,
   );
-  if (error !== 0) {
-    // The keeper is given the command's arguments and environment.
-    const text =
-      error === errno.E2BIG
-        ? 'its arguments and environment are too long (an argument may have 128 KiB); put long data into a file'
-        : `gpu-owner's own ${nativeFile(KEEPER)} can't be started: ${systemError(error)}`;
-    return {
-      ended: Promise.resolve({
-        kind: 'not-started',
-        errno: error,
-        text,
-        ...(error !== errno.E2BIG && { ofKeeper: true }),
-      }),
-      leftBehind: () => null,
-      toldToEnd: () => false,
-      hasExpired: () => false,
-      moveDeadline: () => {},
-      terminate: () => {},
-    };
-  }
-  registerChild(pid);
-  return new SupervisedProcess(pid, control, supervising.claim);
+  if (error === 0) return new Supervised(pid, control, supervising.claim);
+  // The keeper is given the command's arguments and environment.
+  const text =
+    error === errno.E2BIG
+      ? 'its arguments and environment are too long (an argument may have 128 KiB); put long data into a file'
+      : `gpu-owner's own ${nativeFile(KEEPER)} can't be started: ${systemError(error)}`;
+  const ofKeeper = error === errno.E2BIG ? {} : { ofKeeper: true };
+  return new Supervised(null, -1, supervising.claim, {
+    kind: 'not-started',
+    errno: error,
+    text,
+    ...ofKeeper,
+  });
 }
 
 /** The worker's side of a keeper and its watchdog. */
-class SupervisedProcess implements Supervised {
+export class Supervised {
+  /** Never rejected. Resolves when no process of the command is left. */
   readonly ended: Promise<Outcome>;
+  /** Processes that were left when the command had ended, and were ended: how many, and names of some. */
+  leftBehind: { count: number; names: string[] } | null = null;
+  /** Whether another process had it ended: a batch system that sent SIGTERM to all processes of its job. */
+  wasToldToEnd = false;
+  /** Whether its deadline has passed while it ran, or before. */
+  hasExpired = false;
   readonly #watchdog: number;
   readonly #descriptor: number;
-  readonly #control: Socket;
-  readonly #heartbeat: NodeJS.Timeout;
+  #control: Socket | null = null;
   #watchdogGone = false;
-  #outcome: Outcome | null = null;
+  #outcome: Outcome | null;
   #keeperLost = false;
   #released = false;
-  #told = false;
-  #expired = false;
-  #left: { count: number; names: string[] } | null = null;
 
-  constructor(watchdog: number, control: number, claim: SupervisedTask['claim']) {
-    this.#watchdog = watchdog;
-    keepers.set(this, null);
+  /** @param watchdog null: nothing was started, and this is the outcome */
+  constructor(
+    watchdog: number | null,
+    control: number,
+    claim: SupervisedTask['claim'],
+    outcome: Outcome | null = null,
+  ) {
+    this.#watchdog = watchdog ?? -1;
     this.#descriptor = control;
-    this.#control = new Socket({ fd: control, readable: true, writable: false });
+    this.#outcome = outcome;
+    this.ended = watchdog === null && outcome !== null ? Promise.resolve(outcome) : this.#follow(claim);
+  }
+
+  async #follow(claim: SupervisedTask['claim']): Promise<Outcome> {
+    registerChild(this.#watchdog);
+    keepers.set(this, null);
+    const socket = new Socket({ fd: this.#descriptor, readable: true, writable: false });
+    this.#control = socket;
     let text = '';
-    this.#control.setEncoding('utf8').on('data', (chunk: string) => {
+    socket.setEncoding('utf8').on('data', (chunk: string) => {
       const lines = (text + chunk).split('\n');
       text = lines.pop() ?? '';
       for (const line of lines) this.#on(EVENT(line, 'event'), claim);
     });
-    this.#control.on('error', () => {}); // the end follows
-    this.#heartbeat = setInterval(() => this.#wake(), HEARTBEAT_MS).unref();
-    this.ended = new Promise((resolve) => {
-      this.#control.once('close', () => resolve(this.#finish()));
-    });
+    socket.on('error', () => {}); // the end follows
+    const heartbeat = setInterval(() => this.#wake(), HEARTBEAT_MS).unref();
+    await new Promise((resolve) => socket.once('close', resolve));
+    clearInterval(heartbeat);
+    return this.#finish();
   }
 
-  leftBehind(): { count: number; names: string[] } | null {
-    return this.#left;
-  }
-
-  toldToEnd(): boolean {
-    return this.#told;
-  }
-
-  hasExpired(): boolean {
-    return this.#expired;
-  }
-
+  /** Moves its deadline, in ms since boot. */
   moveDeadline(at: number): void {
     this.#ask('deadline', Math.floor(at));
   }
 
+  /** SIGTERM to all of the command's processes, SIGKILL after a grace. May be repeated to make that sooner. */
   terminate(grace: number): void {
-    this.#wake();
+    if (this.#control !== null) this.#wake();
     this.#ask('terminate', Math.max(0, Math.round(grace)));
   }
 
   /** Not by the socket's own write: if the other end has closed, a failed write takes away what hasn't been read, how the command ended. */
   #ask(what: string, value: number): void {
-    if (this.#control.destroyed) return;
+    if (this.#control?.destroyed !== false) return;
     try {
       writeSync(this.#descriptor, `{"${what}":${value}}\n`);
     } catch (error) {
@@ -176,16 +158,16 @@ class SupervisedProcess implements Supervised {
         if (!this.#keeperLost) this.#outcome = outcomeOf(event);
         break;
       case 'survivors':
-        this.#left ??= {
+        this.leftBehind ??= {
           count: event.count ?? 0,
           names: (event.processes ?? []).map(({ pid, name }) => `${pid} (${name})`),
         };
         break;
       case 'expired':
-        this.#expired = true;
+        this.hasExpired = true;
         break;
       case 'told':
-        this.#told = true;
+        this.wasToldToEnd = true;
         break;
       case 'keeper-lost':
         this.#keeperLost = true;
@@ -218,7 +200,6 @@ class SupervisedProcess implements Supervised {
 
   /** The other end is closed, so keeper and watchdog are ending, if they haven't ended. */
   async #finish(): Promise<Outcome> {
-    clearInterval(this.#heartbeat);
     const keeper = keepers.get(this) ?? null;
     while (!this.#watchdogGone && !(await waitForEnd(this.#watchdog, WATCHDOG_END_TIMEOUT_MS)))
       signal(this.#watchdog, 'SIGKILL');

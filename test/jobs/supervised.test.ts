@@ -207,8 +207,8 @@ test('a command ends at its deadline, unless that is moved, and one that comes t
   await chain();
   its.moveDeadline(bootMilliseconds());
   expect(await its.ended).toEqual({ kind: 'killed', signal: 'SIGTERM' });
-  expect(its.hasExpired()).toBe(true);
+  expect(its.hasExpired).toBe(true);
   const late = task(['echo', 'late'], { deadline: { at: bootMilliseconds() - 1, grace: 100 } });
   expect(await late.ended).toMatchObject({ kind: 'not-started' });
-  expect([late.hasExpired(), late.log()]).toEqual([true, '']);
+  expect([late.hasExpired, late.log()]).toEqual([true, '']);
 });

@@ -9,12 +9,12 @@ import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
 import { python, until, workspace } from '../support/keeper.ts';
 import { childrenOf, isAlive, nameOf } from '../support/processes.ts';
 
-export interface Task extends Supervised {
+export type Task = Supervised & {
   directory: string;
   lease: string;
   log(): string;
   outcome: Outcome | null;
-}
+};
 
 const open: number[] = [];
 let running: Supervised[] = [];
@@ -60,19 +60,8 @@ export function task(
     deadline,
   });
   running.push(supervised);
-  const result: Task = {
-    ...supervised,
-    leftBehind: () => supervised.leftBehind(),
-    toldToEnd: () => supervised.toldToEnd(),
-    hasExpired: () => supervised.hasExpired(),
-    moveDeadline: (at) => supervised.moveDeadline(at),
-    terminate: (milliseconds) => supervised.terminate(milliseconds),
-    ended: supervised.ended,
-    directory,
-    lease,
-    log: () => readFileSync(path, 'utf8'),
-    outcome: null,
-  };
+  const more = { directory, lease, log: () => readFileSync(path, 'utf8'), outcome: null };
+  const result: Task = Object.assign(supervised, more);
   void supervised.ended.then((outcome) => {
     result.outcome = outcome;
   });

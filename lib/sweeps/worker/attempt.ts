@@ -93,8 +93,8 @@ export class AttemptRun {
     return this.#hasStarted;
   }
 
-  get leftBehind(): ReturnType<Supervised['leftBehind']> {
-    return this.#supervised?.leftBehind() ?? null;
+  get leftBehind(): Supervised['leftBehind'] {
+    return this.#supervised?.leftBehind ?? null;
   }
 
   /** Whether it was interrupted before it ended: then its result means nothing. Not if it was done when it gave way. */
@@ -194,7 +194,7 @@ export class AttemptRun {
     if (this.#stoppedAt !== null) return this.#readStopped(values, this.#stoppedAt);
     const isDone = outcome.kind === 'exited' && outcome.code === 0;
     if (this.#interrupted || (this.#givesWay && !isDone)) return this.#interruption();
-    if (this.#supervised?.hasExpired()) {
+    if (this.#supervised?.hasExpired) {
       if (limitMs !== null && bootMilliseconds() >= limitAt) {
         const error = `the time limit of ${formatDuration(limitMs)} is over (limits.for in the configuration)`;
         return { kind: 'failed', error, retry: false };
@@ -202,7 +202,7 @@ export class AttemptRun {
       const why = 'the worker did not renew its lock in time, and the task may be given to others';
       return { kind: 'environment', why, gpuFault: false };
     }
-    if (this.#supervised?.toldToEnd()) {
+    if (this.#supervised?.wasToldToEnd) {
       const why = `another process sent SIGTERM to all its processes; ${words}`;
       return { kind: 'environment', why, gpuFault: false };
     }
