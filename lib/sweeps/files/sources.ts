@@ -18,8 +18,6 @@ import {
 } from './yaml-tree.ts';
 
 const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
-/** Scalars in one value, references followed. */
-const MAX_VALUE_SIZE = 10_000;
 /** Keys of the whole file: everything else in it is a phase. */
 const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell', 'retries'];
 /** They belong to the whole file. */
@@ -113,7 +111,7 @@ export function parseSweepFile(
         `${showValue(key)} must be a single value${key === 'seed' ? "; several are 'seeds: [42, 43]' at the left margin, or '- seed: [42, 43]' below combinations" : ''}`,
       );
     }
-    return { value: parameterValue(key, node, refuse), location: { file: path, line: node.line } };
+    return { value: toValue(node), location: { file: path, line: node.line } };
   }
 }
 
@@ -135,29 +133,13 @@ function parseRetries(entry: MapEntry | undefined, fail: Fail): number | null {
 /** `seeds: [42, 43]` is an axis of every phase, the one that varies fastest. null: the file has none. */
 function parseSeeds(entry: MapEntry | undefined, fail: Fail): SearchParameter | null {
   if (entry === undefined) return null;
-  const { node, line } = entry;
-  const right = "it must be a list of whole numbers such as '[42, 43]'";
-  if (node.kind === 'map') throw fail(line, `seeds: ${right}; a phase can't have this name`);
-  if (node.kind === 'scalar') throw fail(line, `seeds: ${right}`);
-  if (node.items.length === 0)
-    throw fail(line, `seeds: it is an empty list; give it numbers, or leave it out`);
-  const values = node.items.map((each) => {
-    const value = each.kind === 'scalar' ? each.value : null;
-    if (!Number.isSafeInteger(value)) {
-      const shown =
-        typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? formatValue(value) : 'this';
-      throw fail(each.line, `seeds: ${shown} is not a plain whole number; use a list such as '[42, 43]'`);
-    }
-    return value;
-  });
-  return { name: 'seed', distribution: choice(values) };
-}
-
-function parameterValue(key: string, node: Node, refuse: (why: string) => Error): Value {
-  if (node.kind !== 'scalar' && node.size > MAX_VALUE_SIZE) {
-    throw refuse(`the value of ${showValue(key)} has more than ${MAX_VALUE_SIZE.toLocaleString('en')} parts`);
-  }
-  return toValue(node);
+  const values = entry.node.kind === 'list' ? entry.node.items.map(toValue) : [];
+  if (values.length > 0 && values.every(Number.isSafeInteger))
+    return { name: 'seed', distribution: choice(values) };
+  throw fail(
+    entry.line,
+    "seeds: it must be a list of plain whole numbers such as '[42, 43]'; a phase can't have this name",
+  );
 }
 
 /** The keys of all maps in the list multiply; also those of one map, which needs no list around it. */
@@ -196,7 +178,7 @@ function parseCombinations(phase: string, entry: MapEntry, fail: Fail): SearchPa
             `${where}: a value of ${showValue(key)} must be a single one, not a ${each.kind}`,
           );
         }
-        return parameterValue(key, each, (why) => fail(each.line, `${where}: ${why}`));
+        return toValue(each);
       });
       axes.set(key, { name: key, distribution: choice(values) });
     }

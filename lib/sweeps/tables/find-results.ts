@@ -26,11 +26,11 @@ export async function findCompletedTasks(
   tell: (message: string) => void = warn,
 ): Promise<ReadonlySet<string>> {
   const found = new Set<string>();
-  const isThere = existingTables(project);
-  const hasCommon = commonTablePath(resolve(project)) !== null;
-  const isNeeded = (outputDirectory: string) => hasCommon || isThere(outputDirectory);
-  if (sweep.size > MAX_TASKS || ![...new Set(outputDirectoriesOf(sweep.tasks()))].some(isNeeded))
-    return found;
+  const hasTable = (directory: string) => existsSync(tablePath(resolve(project), directory));
+  if (sweep.size > MAX_TASKS) return found;
+  if (commonTablePath(resolve(project)) === null) {
+    if (![...new Set(outputDirectoriesOf(sweep.tasks()))].some(hasTable)) return found;
+  }
   const source: TaskSource = {
     tasks: () => queue?.tasks() ?? (async function* () {})(),
     completions: async (after, limit) => queue?.completions(after, limit) ?? [],
@@ -42,13 +42,10 @@ export async function findCompletedTasks(
   };
   const tasks = new TasksToMatch(source, project, tell, 'its rows are ignored here');
   for await (const { task, state, sequence } of source.tasks()) {
-    const destinations = task.destinations.filter(({ outputDirectory }) => isNeeded(outputDirectory));
-    if (destinations.length === 0) continue;
-    const number = tasks.add({ ...task, destinations });
+    const number = tasks.add(task);
     if (state === 'completed') tasks.complete(number, sequence as number);
   }
   for (const { parameters, outputDirectory, phase, command } of sweep.tasks()) {
-    if (!isNeeded(outputDirectory)) continue;
     const id = taskId(parameters);
     const destinations = [{ phase, outputDirectory }];
     tasks.add({ id, name: id.slice(0, 14), parameters, command, destinations }, false);
@@ -80,19 +77,6 @@ async function readTableQuietly(
     if (!(error instanceof FileChangedError || error instanceof FileBusyError)) throw error;
     tell(`${table.shown}: another process is changing this file; its rows are ignored.`);
   }
-}
-
-/** Answers whether there is a table in an output directory, each of which is looked at once. */
-function existingTables(project: string): (outputDirectory: string) => boolean {
-  const known = new Map<string, boolean>();
-  return (outputDirectory) => {
-    let isThere = known.get(outputDirectory);
-    if (isThere === undefined) {
-      isThere = existsSync(tablePath(resolve(project), outputDirectory));
-      known.set(outputDirectory, isThere);
-    }
-    return isThere;
-  };
 }
 
 /** The columns of the table in an output directory; null: there is none, or it can't be read. */

@@ -45,7 +45,6 @@ export class ResultTables {
   private last: { after: number; sequence: number; id: string } | null = null;
   private known = -1;
   private started = false;
-  private readonly restored = new Map<Table, number[]>();
   /** Left alone until the next sync. */
   private readonly busy = new Set<Table>();
   /** Tables with rows that may not be on the disk yet. The queue has them as well. */
@@ -150,13 +149,6 @@ export class ResultTables {
     await this.checkHistory();
     await this.takeCompletions();
     for (const table of this.tasks.tables.values()) await this.writeWaiting(table);
-    for (const [table, tasks] of this.restored) {
-      this.problems.restored(
-        table.shown,
-        tasks.map((task) => this.tasks.nameOf(task)),
-      );
-    }
-    this.restored.clear();
     this.busy.clear();
   }
 
@@ -299,7 +291,8 @@ export class ResultTables {
       } finally {
         // Also of what was written before something went wrong.
         const written = lost.filter((task) => !table.waiting.has(task));
-        if (written.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(written));
+        const names = written.map((task) => this.tasks.nameOf(task));
+        if (names.length > 0) this.problems.restored(table.shown, names);
       }
       this.succeeded(table);
     });

@@ -238,21 +238,10 @@ describe('mistakes are named with file, line and key', () => {
     [`${P}  a: [1, 2\n`, 's.yaml:5: not valid YAML'],
     [`${P}  ? [1]\n  : 2\n`, 's.yaml:4: a key must be a name'],
     [`${P}  <<: 1\n`, 's.yaml:4: <<: only a map or a list of maps can be merged'],
-    [`seeds: 42\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers such as'],
-    [`seeds:\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers'],
-    [`seeds: []\n${P}`, 's.yaml:1: seeds: it is an empty list; give it numbers, or leave it out'],
-    [
-      `seeds: [1, '2']\n${P}`,
-      "s.yaml:1: seeds: '2' is not a plain whole number; use a list such as '[42, 43]'",
-    ],
-    [
-      'seeds:\n  - 1\n  - 2..9\np: {combinations: [{a: [1]}]}\n',
-      "s.yaml:3: seeds: '2..9' is not a plain whole number",
-    ],
-    [
-      'seeds: {combinations: [{a: [1]}]}\n',
-      "s.yaml:1: seeds: it must be a list of whole numbers such as '[42, 43]'; a phase can't",
-    ],
+    ...['42', '', '[]', "[1, '2']", '[1, 2..9]', '{combinations: [{a: [1]}]}'].map((seeds) => [
+      `seeds: ${seeds}\np: {combinations: [{a: [1]}]}\n`,
+      "s.yaml:1: seeds: it must be a list of plain whole numbers such as '[42, 43]'; a phase can't",
+    ]),
     [`seeds: [1]\n${P}`, "s.yaml:2: 'p' has 'seed', and the file has 'seeds'; remove one of them"],
     [
       'seeds: [1]\np: {seed: 1, combinations: [{a: [1]}]}\n',
