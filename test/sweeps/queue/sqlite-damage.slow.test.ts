@@ -22,8 +22,8 @@ import { misuse } from './misuse.ts';
 /** Seed of the first random damage; the next one's is one more. */
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);
 /** For random damage. */
-const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? (process.env.GPU_OWNER_SOAK ? 60 : 2));
-const FEWEST = 20;
+const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? (process.env.GPU_OWNER_SOAK ? 60 : 1));
+const FEWEST = 10;
 const PAGE = 4_096;
 
 let directory: string;

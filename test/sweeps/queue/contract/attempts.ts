@@ -154,7 +154,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     await other.pause('failures', 'more failed');
     expect(await queue.paused()).toMatchObject({ by: 'person', message: 'lunch' });
     expect(await queue.complete(token, {})).toBe(true);
-    expect(await (await fixture().remote()).take()).toBeNull();
+    expect(await other.take(worker)).toBeNull();
     await queue.resume();
     expect(await other.paused()).toBeNull();
     expect((await takeFrom(other)).task.parameters.n).toBe(1);
@@ -215,12 +215,12 @@ export function testAttempts(fixture: () => QueueFixture): void {
 
   test('a change that one waiter has noticed is news for others of its process that have looked before', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
-    const remote = await fixture().remote();
+    const other = await fixture().open();
     await queue.changed(0);
     const seen = queue.changeCount;
     expect((await queue.counts()).pending).toBe(1); // the look of an idle worker
     const another = queue.changed(100_000);
-    await remote.ask('pause', 'person', 'tea');
+    await other.pause('person', 'tea');
     await another;
     const started = performance.now();
     await queue.changed(100_000, undefined, seen);

@@ -39,12 +39,12 @@ export function testBulk(fixture: () => QueueFixture): void {
 
   test('a task that was cancelled and retried waits for its last command to be gone', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
-    const remote = await fixture().remote();
-    const { token } = (await remote.take()) as RemoteAttempt;
+    const other = await fixture().open();
+    const { token } = await takeFrom(other);
     await queue.cancel('all');
     expect(await queue.retry({ ids: ['exp1_0'] })).toEqual(['exp1_0']);
     expect(await queue.take(worker)).toBeNull();
-    expect(await remote.ask('complete', token, { stale: true })).toBe(false);
+    expect(await other.complete(token, { stale: true })).toBe(false);
     // The process has said that it is done with the attempt.
     expect((await takeWithin(queue, fixture().engine.recovery)).start).toBe(1);
     expect(await queue.counts()).toMatchObject({ active: 1, completed: 0 });
@@ -153,14 +153,14 @@ export function testBulk(fixture: () => QueueFixture): void {
 
   test('many rows can be imported at once', async () => {
     const queue = await fixture().open();
-    await queue.enqueue(plainTasks(2_500));
+    await queue.enqueue(plainTasks(1_100));
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
     await takeFrom(queue);
     const rows = [...ids, ids[7] as string, 't-unknown'].map((id) => ({ id, result: { accuracy: 1 } }));
     const imported = await queue.importResults(rows);
     expect(imported).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
     expect(await queue.importResults([])).toEqual([]);
-    expect(await queue.counts()).toMatchObject({ active: 1, completed: 2_499 });
+    expect(await queue.counts()).toMatchObject({ active: 1, completed: 1_099 });
   });
 
   test('a queue that is resumed while rows are imported stays resumed', async () => {
