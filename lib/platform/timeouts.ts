@@ -35,8 +35,6 @@ const DEFAULTS = {
   forgetting: 10_000,
   /** Until readings of a GPU that computes have risen: they are means over a second, at most. */
   readings: 5_000,
-  /** Until a sweep ends whose queue was removed, if that may come back. */
-  queueReturn: 30_000,
   /** Between two looks of `gpu-owner enforce`. */
   enforceLook: 30_000,
   /** Between SIGTERM and SIGKILL of `gpu-owner enforce`. */

@@ -5,7 +5,6 @@ import { Experiment } from '../support/experiment.ts';
 import { finished, output, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
-import { timeoutMs, withTimeouts } from '../support/time.ts';
 
 describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' : `: ${noRedis}`}`, () => {
   let experiment: Experiment;
@@ -27,10 +26,7 @@ describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' :
   /** Starts a sweep of which each task waits for its file. */
   const start = (tasks: number) => {
     const words = ['run', '--gpus', '1', '--grid', `n=1..${tasks}`, '--shell'];
-    const env = {
-      GPU_OWNER_QUEUE: first.url('project=p&patience=2&margin=0.5'),
-      ...withTimeouts({ queueReturn: timeoutMs('queueReturn', 3_000) }),
-    };
+    const env = { GPU_OWNER_QUEUE: first.url('project=p&patience=2&margin=0.5') };
     return experiment.start([...words, '--', 'until [ -e go{n} ]; do sleep 0.02; done'], { env });
   };
   const go = (...tasks: number[]) => {

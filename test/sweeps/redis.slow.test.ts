@@ -46,7 +46,6 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     expect(said).not.toMatch(/s3cret/);
   });
 
-  // Half a minute, in which a new sweep might begin.
   test.skipIf(!process.env.GPU_OWNER_SOAK)(
     'nobody takes an emptied Redis for a finished sweep (with GPU_OWNER_SOAK)',
     { timeout: 120_000 },

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { hostName, TIMEOUTS } from '../../platform/index.ts';
+import { hostName } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
 import { describeEvent, firstLine, Manager } from '../manager/index.ts';
 import { Eta, isOver, type RunProgress, readProgress } from '../progress/index.ts';
@@ -124,7 +124,7 @@ export class SweepRun {
     this.#serves = true;
     this.#noteProgress(now);
     const end = AbortSignal.any([this.#options.signals.drain, this.#over.signal]);
-    await this.#manager.run(end, TIMEOUTS.queueReturn);
+    await this.#manager.run(end);
   }
 
   /** Waits for workers of the original system: they end when they learn that no task is left, and complain if no answer comes. */

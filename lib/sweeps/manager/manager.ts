@@ -258,15 +258,14 @@ export class Manager {
   }
 
   /**
-   * Works until the signal comes. Then every completed task is in the tables, unless they can't be written.
-   * @param restoreTimeoutMs how long a queue that was removed may take to come back or to restart, in ms
-   * @throws QueueRemovedError after that
+   * Works until the signal comes. Then every completed task is in the tables, unless they can't be written. Ends before that if the queue
+   * was removed: `finish` says so.
    */
-  async run(signal: AbortSignal, restoreTimeoutMs = Number.POSITIVE_INFINITY): Promise<void> {
+  async run(signal: AbortSignal): Promise<void> {
     const ending = new AbortController();
     const searching = this.#search?.run(AbortSignal.any([signal, ending.signal]));
     try {
-      await this.#look(signal, restoreTimeoutMs);
+      await this.#look(signal);
     } finally {
       ending.abort();
       await searching;
@@ -274,30 +273,14 @@ export class Manager {
     await this.#round();
   }
 
-  /** @throws QueueRemovedError */
-  async #look(signal: AbortSignal, restoreTimeoutMs: number): Promise<void> {
+  async #look(signal: AbortSignal): Promise<void> {
     const { queue } = this.#options;
-    let since: number | null = null;
     while (!signal.aborted) {
       // Before the look: workers of this process may notice changes in the pause, which are no news to `changed` then.
       const change = queue.changed(MAX_LOOK_INTERVAL_MS, signal).catch(ifFailed(undefined)); // the next look tells
       await this.#round();
-      if (this.#queueRemoved === null) since = null;
-      else {
-        const { mayReturn } = this.#queueRemoved;
-        if (!mayReturn && Number.isFinite(restoreTimeoutMs)) throw this.#queueRemoved;
-        if (since === null && Number.isFinite(restoreTimeoutMs)) {
-          this.tell(
-            `waiting ${restoreTimeoutMs / 1000} s for the queue to be restored or created again; then this process ends`,
-          );
-        }
-        since ??= performance.now();
-        if (performance.now() - since >= restoreTimeoutMs) throw this.#queueRemoved;
-      }
-      await sleep(
-        this.#trouble === null ? MIN_LOOK_INTERVAL_MS : Math.min(RETRY_MS, restoreTimeoutMs),
-        signal,
-      );
+      if (this.#queueRemoved !== null) return;
+      await sleep(this.#trouble === null ? MIN_LOOK_INTERVAL_MS : RETRY_MS, signal);
       if (this.#trouble === null) await change;
     }
   }
@@ -377,8 +360,6 @@ export class Manager {
       if (this.#trouble !== error.message) this.tell(error.message);
       this.#trouble = error.message;
       this.#queueRemoved = error instanceof QueueRemovedError ? error : null;
-      // A queue that restarts has other tasks, and counts completions from 1.
-      if (this.#queueRemoved !== null) await this.#resign().catch(() => {}); // tables tell their trouble themselves
       return false;
     }
   }

@@ -171,7 +171,7 @@ export class RemoteQueue implements WorkerQueue {
   /** Ends everything: the manager gives the tasks out again. */
   #lose(why: string): void {
     if (this.#lost !== null) return;
-    this.#lost = new QueueRemovedError(why, false);
+    this.#lost = new QueueRemovedError(why);
     for (const { controller } of this.#attempts.values()) controller.abort(this.#lost);
     for (const { reject } of this.#calls.values()) reject(this.#lost);
     this.#calls.clear();

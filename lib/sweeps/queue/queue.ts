@@ -353,12 +353,8 @@ export function unusable(queue: string, problem: string, remedy: string, cause?:
 
 /** Thrown when the queue was removed from where it was opened, or only a copy is there. */
 export class QueueRemovedError extends GPUOwnerError {
-  /** Whether it may come back, or restart, for those who have it open. */
-  readonly mayReturn: boolean;
-
-  constructor(message: string, mayReturn = true) {
+  constructor(message: string) {
     super('ERR_QUEUE', sanitize(message, 1_000));
-    this.mayReturn = mayReturn;
   }
 }
 

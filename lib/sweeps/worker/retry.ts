@@ -1,5 +1,5 @@
 import { type ErrorCode, errorMessage, GPUOwnerError } from '../../errors.ts';
-import { sanitize, sleep, TIMEOUTS } from '../../platform/index.ts';
+import { sanitize, sleep } from '../../platform/index.ts';
 import { MAX_DELAY_MS, QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
 import type { Shutdown } from './shutdown.ts';
 
@@ -44,7 +44,7 @@ function claimsFailed(error: GPUOwnerError, tries: number, milliseconds: number)
 
 /**
  * Retries an operation of the queue for as long as it takes (a full disk): a result that took hours must not be lost.
- * @throws what the operation throws, once the worker is to end at once; QueueRemovedError, after a while if it may return
+ * @throws what the operation throws, once the worker is to end at once; QueueRemovedError
  */
 export function retryQueue<T>(
   operation: () => Promise<T>,
@@ -52,14 +52,9 @@ export function retryQueue<T>(
   tell: (message: string) => void,
 ): Promise<T> {
   let lastTries = 0;
-  let end: number | null = null;
   return retry(operation, shutdown.atOnce, tell, (error, tries) => {
     if (shutdown.requested === 'stopped' && ++lastTries === MAX_LAST_TRIES) throw error;
-    if (error instanceof QueueRemovedError) {
-      // A try takes some seconds itself.
-      end ??= performance.now() + TIMEOUTS.queueReturn;
-      if (!error.mayReturn || performance.now() >= end) throw error;
-    }
+    if (error instanceof QueueRemovedError) throw error;
     return Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MAX_PAUSE_MS);
   });
 }

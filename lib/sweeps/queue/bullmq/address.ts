@@ -23,12 +23,12 @@ const DEFAULT_PATIENCE_S = 60;
 /** Longer than a command may live: SIGKILL comes 10 s after SIGTERM. */
 const DEFAULT_MARGIN_S = 11;
 const NAME = /^[A-Za-z0-9._-]{1,100}$/;
-const PARAMETERS = ['project', 'share', 'db', 'ca', 'patience', 'margin'];
+const PARAMETERS = ['project', 'share', 'ca', 'patience', 'margin'];
 const PORT = 6379;
 
 /**
  * `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, `redis+unix:///PATH`; behind `?`: `project` (default: the name of
- * the project's directory); `share`, `yes` for a list of several users or projects; `db`; `ca`, a file with the certificate of the server's authority; `patience` and
+ * the project's directory); `share`, `yes` for a list of several users or projects; `ca`, a file with the certificate of the server's authority; `patience` and
  * `margin`, in seconds. The password is better in GPU_OWNER_QUEUE_PASSWORD, or in the file that GPU_OWNER_QUEUE_PASSWORD_FILE names.
  * @throws ERR_INVALID_ARGUMENT; the password is in no message
  */
@@ -70,10 +70,7 @@ export function parseAddress(text: string, project: string): Address {
   if (socket && url.host !== '')
     throw wrong(`has ${showValue(url.host)} where the path of a socket begins; write three slashes`);
   if (!socket && url.hostname === '') throw wrong('has no host: redis://HOST');
-  const inPath = socket ? '' : path.replace(/^\//, '');
-  if (inPath !== '' && parameter('db') !== null)
-    throw wrong(`names a database twice, in its path and with db; leave one out`);
-  const database = parameter('db') ?? (inPath || '0');
+  const database = (socket ? '' : path.replace(/^\//, '')) || '0';
   if (!/^\d{1,4}$/.test(database)) {
     throw wrong(
       `has the database ${showValue(database)}, which is a number from 0: redis://HOST/0?project=NAME`,
@@ -90,10 +87,9 @@ export function parseAddress(text: string, project: string): Address {
     ...(url.protocol === 'rediss:' ? { tls: tlsOf(parameter('ca')) } : {}),
   };
   const where = socket ? `redis+unix://${path}` : `${url.protocol}//${url.hostname}:${port}`;
-  const base = socket && database === '0' ? '' : socket ? `db=${database}&` : '';
   return {
     url: sanitize(
-      `${where}${socket ? '' : `/${database}`}?${base}project=${named}${isShared ? '&share=yes' : ''}`,
+      `${where}${socket ? '' : `/${database}`}?project=${named}${isShared ? '&share=yes' : ''}`,
       500,
     ),
     name: isShared ? named : `${named}@${keyPart(userName(process.geteuid?.() ?? 0))}`,

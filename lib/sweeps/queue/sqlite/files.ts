@@ -178,7 +178,7 @@ export function isBusy(error: unknown): boolean {
 export function removed(path: string): QueueRemovedError {
   const problem = 'was removed or replaced while it was in use';
   const remedy = 'Later changes are not in it. Start again; results in the tables are found there.';
-  return new QueueRemovedError(`the queue ${path} ${problem}. ${remedy}`, false);
+  return new QueueRemovedError(`the queue ${path} ${problem}. ${remedy}`);
 }
 
 /** Turns an error of SQLite into one for people, with the remedy. Returns other errors as they are. */
