@@ -7,6 +7,7 @@ import { createInterface } from 'node:readline';
 import { afterAll, afterEach } from 'vitest';
 import { removeDirectory } from '../../bench/leftovers.js';
 import { binaries } from './binaries.ts';
+import { python } from './machine.ts';
 import { childrenOf, isAlive, nameOf, processState, sendSignal, signalLiving } from './processes.ts';
 import { pause, until } from './time.ts';
 
@@ -14,10 +15,7 @@ export { childrenOf, isAlive, stat } from './processes.ts';
 export { until } from './time.ts';
 
 export const keeperPath = join(binaries(), 'gpu-owner-keeper');
-/** The interpreter itself: what the path finds first can be a slow shell script that picks one (pyenv). */
-export const python = execFileSync('python3', ['-c', 'import sys; print(sys.executable)'], {
-  encoding: 'utf8',
-}).trim();
+export { python } from './machine.ts';
 export const fixture = (name: string): string => join(import.meta.dirname, '../jobs/fixtures', name);
 
 export interface LaunchOptions {
@@ -61,6 +59,8 @@ export function slow(): NodeJS.ProcessEnv {
 export function launcherArguments(options: LaunchOptions): string[] {
   const { mode = 'run', leases = [], launcher = [], command } = options;
   return [
+    // Without site-packages: these can take four times as long as the interpreter itself.
+    '-IS',
     fixture('launcher.py'),
     ...leases.flatMap((file) => ['--lease', file]),
     ...launcher,
