@@ -9,6 +9,7 @@ export {
   type Progress,
   readStatus,
   type Status,
+  statusJSON,
 } from './progress/index.ts';
 export type { ProtocolSettings } from './protocol/index.ts';
 export {

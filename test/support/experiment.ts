@@ -1,9 +1,10 @@
 import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Finished, Machine, python, type Starting, until } from './machine.ts';
+import { readStatus, statusJSON, withQueue } from '../../lib/sweeps/index.ts';
+import { type Finished, Machine, type Starting, until } from './machine.ts';
 
-const TRAIN = join(import.meta.dirname, '../sweeps/fixtures/train.py');
+const TRAIN = join(import.meta.dirname, '../sweeps/fixtures/train.sh');
 
 /** A simulated machine with a project on it. */
 export class Experiment {
@@ -19,9 +20,9 @@ export class Experiment {
     mkdirSync(this.project);
   }
 
-  /** The words of a command of the training script. */
+  /** The words of a command of the training script, a shell's. */
   train(...args: string[]): string[] {
-    return ['--', python, TRAIN, ...args];
+    return ['--', 'sh', TRAIN, ...args];
   }
 
   start(args: string[], starting: Starting = {}): ChildProcess {
@@ -36,11 +37,14 @@ export class Experiment {
     return { cwd: this.project, ...starting, env: { ...this.env, ...starting.env } };
   }
 
+  /** What `exp status --json` prints, read in this process. */
   // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
   async status(): Promise<any> {
-    const { code, stdout, stderr } = await this.run(['status', '--json']);
-    if (code !== 0) throw new Error(stderr);
-    return JSON.parse(stdout);
+    let status: unknown;
+    await withQueue({ directory: this.project, url: this.env.GPU_OWNER_QUEUE ?? null }, async (queue) => {
+      status = statusJSON(this.project, queue.url, await readStatus(queue, 1));
+    });
+    return JSON.parse(JSON.stringify(status));
   }
 
   /** Names of tasks, as often as they were started. */

@@ -43,12 +43,12 @@ describe.each(KINDS)('on $name', (kind) => {
     });
 
     test('a worker that waits for GPUs notices that the queue was removed', async () => {
-      const holder = experiment.machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
-      await until(async () => !(await experiment.machine.states()).includes('free'));
+      const holder = experiment.machine.startCommand(['run', '-n', '2', 'sh', '-c', 'echo held; sleep 60']);
+      await output(holder, /held/);
       const manager = experiment.start(['manager', '--no-listen', '--grid', 'seed=1', ...experiment.train()]);
       await output(manager, /Marked 0 tasks/);
       const worker = experiment.start(['worker']);
-      await until(async () => (await experiment.machine.runCommand(['queue', '--json'])).stdout !== '[]\n');
+      await output(worker, /Waiting for a GPU/);
       manager.kill('SIGKILL');
       if (queue.server === null) rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
       else queue.server.command('FLUSHALL');

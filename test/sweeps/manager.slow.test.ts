@@ -1,10 +1,11 @@
 // `exp manager` from outside, with workers as the original system has them: whole processes, real signals.
 import type { ChildProcess } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { cancelTasks, withQueue } from '../../lib/sweeps/index.ts';
 import { Experiment } from '../support/experiment.ts';
 import {
   type Finished,
@@ -66,14 +67,14 @@ function worker(id: string, ...args: string[]): Promise<Finished> {
   return finished(experiment.machine.start(words, { cwd: experiment.project }));
 }
 
+/** Asks as a worker does: it doesn't close its end before it has the answer. */
 function ask(request: object): Promise<Record<string, unknown>> {
-  const code = `import json, socket, sys
-sock = socket.create_connection(('127.0.0.1', ${port}))
-sock.sendall(sys.argv[1].encode())
-print(sock.makefile().read())`;
-  return experiment.machine
-    .run([python, '-c', code, JSON.stringify(request)])
-    .then(({ stdout }) => JSON.parse(stdout));
+  return new Promise((resolve, reject) => {
+    let answer = '';
+    const socket = connect(port, '127.0.0.1', () => socket.write(JSON.stringify(request)));
+    socket.setEncoding('utf8').on('data', (text) => (answer += text));
+    socket.on('error', reject).on('end', () => resolve(JSON.parse(answer)));
+  });
 }
 
 const names = (directory = 'results_mnist') =>
@@ -122,6 +123,28 @@ describe.each(KINDS)('on $name', (kind) => {
   describe.skipIf(kind.missing !== null)('', () => {
     prepare(kind);
 
+    test('a manager that was killed with SIGKILL goes on when it is started again; tasks stay with their workers', async () => {
+      const child = manager();
+      await output(child, /workers can ask/);
+      const workers = ['gpu0', 'gpu1', 'gpu2'].map((id) => worker(id, '--wait-for', 'go'));
+      await experiment.untilStarted(3);
+      child.kill('SIGKILL');
+      await finished(child, 'exit');
+      writeFileSync(join(experiment.project, 'go'), '');
+      const again = manager();
+      const ended = finished(again);
+      expect((await Promise.all(workers)).map(({ code }) => code)).toEqual([0, 0, 0]);
+      const { code } = await ended;
+      expect(code).toBe(0);
+      expect(names()).toHaveLength(6);
+      expect(new Set(names()).size).toBe(6);
+      // None of them was started twice.
+      expect(experiment.starts()).toHaveLength(6);
+    });
+
+    // The rest asks nothing of the queue that test/sweeps/queue/contract doesn't show for both.
+    if (kind !== SQLITE) return;
+
     test('the original’s quick start makes one row per task, with a manager and three workers', async () => {
       const child = manager();
       const ended = finished(child);
@@ -152,25 +175,6 @@ describe.each(KINDS)('on $name', (kind) => {
       }
       expect(log.match(/Assigned task/g)).toHaveLength(6);
       expect(log.match(/completed by/g)).toHaveLength(6);
-    });
-
-    test('a manager that was killed with SIGKILL goes on when it is started again; tasks stay with their workers', async () => {
-      const child = manager();
-      await output(child, /workers can ask/);
-      const workers = ['gpu0', 'gpu1', 'gpu2'].map((id) => worker(id, '--wait-for', 'go'));
-      await experiment.untilStarted(3);
-      child.kill('SIGKILL');
-      await finished(child, 'exit');
-      writeFileSync(join(experiment.project, 'go'), '');
-      const again = manager();
-      const ended = finished(again);
-      expect((await Promise.all(workers)).map(({ code }) => code)).toEqual([0, 0, 0]);
-      const { code } = await ended;
-      expect(code).toBe(0);
-      expect(names()).toHaveLength(6);
-      expect(new Set(names()).size).toBe(6);
-      // None of them was started twice.
-      expect(experiment.starts()).toHaveLength(6);
     });
 
     test('the second of two managers watches, and takes over port and tables when the first is killed', async () => {
@@ -204,9 +208,6 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(experiment.rows('results_mnist')).toHaveLength(6);
     });
 
-    // The rest asks nothing of the queue that test/sweeps/queue/contract doesn't show for both.
-    if (kind !== SQLITE) return;
-
     test('the log tells of workers whose results never come', async () => {
       const child = manager('--stay');
       const ended = finished(child);
@@ -233,7 +234,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(names()).toHaveLength(5);
     });
 
-    test('a task of a worker that died is given out again after the timeout; a late result counts if there is none yet', async () => {
+    test('a task of a worker that died is noticed though nobody asks, and given out again; a late result counts if there is none yet', async () => {
       sweep('[1.0]', '[42]');
       // The second worker must keep the task meanwhile, also on a busy machine.
       const child = manager('--task-timeout', '8s');
@@ -243,7 +244,11 @@ describe.each(KINDS)('on $name', (kind) => {
       const request = { type: 'request_task', worker_id: 'gpu0', gpu_id: 0 };
       expect((await ask(request)).type).toBe('task');
       expect((await ask({ ...request, worker_id: 'gpu1' })).type).toBe('no_task');
-      await until(async () => (await ask({ ...request, worker_id: 'gpu1' })).type === 'task');
+      await until(() =>
+        / Task exp1_vary_width_0_42 lost by gpu0: .*sent no message in time/.test(experiment.log()),
+      );
+      expect((await experiment.status()).counts).toMatchObject({ pending: 1, active: 0 });
+      expect((await ask({ ...request, worker_id: 'gpu1' })).type).toBe('task');
       await ask({ type: 'submit_result', ...about, result_data: { accuracy: 0.9 } });
       expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
       // The answer was lost: saying it again changes nothing. The other one is too late.
@@ -257,20 +262,6 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(experiment.rows('results_mnist')).toEqual(['exp1_vary_width_0_42,mnist,1.0,42,0.9']);
     });
 
-    test('a task of a worker that died is noticed though nobody asks', async () => {
-      sweep('[1.0]', '[42]');
-      const child = manager('--task-timeout', '1s');
-      const ended = finished(child);
-      await output(child, /workers can ask/);
-      await ask({ type: 'request_task', worker_id: 'gpu0', gpu_id: 0 });
-      await until(() =>
-        / Task exp1_vary_width_0_42 lost by gpu0: .*sent no message in time/.test(experiment.log()),
-      );
-      expect((await experiment.status()).counts).toMatchObject({ pending: 1, active: 0 });
-      child.kill('SIGTERM');
-      expect((await ended).code).toBe(143);
-    });
-
     test('workers over TCP obey pause and cancel, and keep a task when they ask for another', async () => {
       const child = manager();
       const ended = finished(child);
@@ -281,10 +272,12 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(await id()).toBe('exp1_vary_width_0_42');
       expect(await id()).toBe('exp1_vary_width_1_43');
       expect(await ask({ type: 'status' })).toMatchObject({ status: { pending: 4, assigned: 2 } });
-      await experiment.run(['pause', 'for a while']);
-      expect(await ask({ ...request, worker_id: 'gpu1' })).toEqual({ type: 'no_task' });
-      await experiment.run(['resume']);
-      await experiment.run(['cancel', 'exp1_vary_width_1_43']);
+      await withQueue({ directory: experiment.project, url: null }, async (tasks) => {
+        await tasks.pause('person', 'for a while');
+        expect(await ask({ ...request, worker_id: 'gpu1' })).toEqual({ type: 'no_task' });
+        await tasks.resume();
+        await cancelTasks(tasks, ['exp1_vary_width_1_43']);
+      });
       const about = { task_id: 'exp1_vary_width_1_43', worker_id: 'gpu0' };
       const late = await ask({ type: 'task_complete', ...about });
       expect(late).toMatchObject({ type: 'error', message: expect.stringMatching(/cancelled/) });
@@ -296,21 +289,6 @@ describe.each(KINDS)('on $name', (kind) => {
 
 describe('wherever the queue is', () => {
   prepare(SQLITE);
-
-  test('rows of an older worker, which have no seed, count where the sweep has one seed', async () => {
-    sweep('[1.0, 2, 0.5]', '[42]');
-    const child = manager();
-    const ended = finished(child);
-    await output(child, /workers can ask/);
-    expect((await worker('gpu0', '--older')).code).toBe(0);
-    const { code, stdout, stderr } = await ended;
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    expect(stdout).not.toMatch(/warning|fits several|restored/);
-    const rows = table();
-    expect(rows.map(({ width_factor }) => Number(width_factor))).toEqual([1, 2, 0.5]);
-    for (const { width_factor, test_accuracy } of rows)
-      expect(Number(test_accuracy)).toBeCloseTo(accuracy(width_factor as string, 42), 9);
-  });
 
   test('rows of older workers without a seed count for no task of several seeds, stay, and this is said', async () => {
     sweep('[1.0]', '[42, 101, 2024]');
@@ -381,16 +359,19 @@ describe('wherever the queue is', () => {
     expect(readdirSync(disk)).toEqual(['starts.txt']);
   });
 
-  test('an older worker on Windows that shares the project, as in WSL, writes its rows with its own line ends', async () => {
-    sweep('[1.0, 2]', '[42]');
+  test('rows of an older worker, which have no seed, count where the sweep has one seed, also with line ends of Windows', async () => {
+    sweep('[1.0, 2, 0.5]', '[42]');
     const child = manager();
     const ended = finished(child);
     await output(child, /workers can ask/);
     expect((await worker('gpu0', '--older', '--windows')).code).toBe(0);
-    const { code, stdout } = await ended;
-    expect(code, stdout).toBe(0);
-    expect(stdout).not.toMatch(/warning/);
-    expect(experiment.rows('results_mnist').map((row) => row.split(',')[1])).toEqual(['1.0', '2']);
+    const { code, stdout, stderr } = await ended;
+    expect({ code, stderr }, stdout).toEqual({ code: 0, stderr: '' });
+    expect(stdout).not.toMatch(/warning|fits several|restored/);
+    const rows = table();
+    expect(rows.map(({ width_factor }) => Number(width_factor))).toEqual([1, 2, 0.5]);
+    for (const { width_factor, test_accuracy } of rows)
+      expect(Number(test_accuracy)).toBeCloseTo(accuracy(width_factor as string, 42), 9);
   });
 
   test('a port that another program has, and ports for everybody, are refused with the remedy', async () => {

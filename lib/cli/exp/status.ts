@@ -6,7 +6,7 @@ import {
   type Progress,
   readStatus,
   type Status,
-  strictJSON,
+  statusJSON,
   withQueue,
 } from '../../sweeps/index.ts';
 import { COUNTS } from '../claim-options.ts';
@@ -42,7 +42,7 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   await withQueue(locationOf(values), async (queue) => {
     await refresh('exp status', interval, async () => {
       const now = await readStatus(queue, best);
-      if (values.json) return experimentJSON(locationOf(values).directory, queue.url, now);
+      if (values.json) return statusJSON(locationOf(values).directory, queue.url, now);
       return statusPage(now, { width: pageWidth(), now: Date.now(), options: sameQueue(values) });
     });
   });
@@ -120,61 +120,6 @@ function table(running: readonly AttemptInfo[], now: number): string[] {
 /** The first line of an error, which says what happened: the end of the log follows it. */
 function brief(error: string | null): string {
   return error === null ? 'failed' : sanitize(error.split('\n')[0], 300);
-}
-
-/** The contract of `exp status --json`: scripts depend on these names. */
-function experimentJSON(
-  project: string,
-  queue: string,
-  { counts, total, completed, running, manager, pause, nextTime, failures, search }: Status,
-) {
-  return {
-    project,
-    queue,
-    total,
-    counts,
-    progress: formatProgress(completed, total),
-    manager,
-    pause: pause && { by: pause.by, message: pause.message, since: iso(pause.since) },
-    nextTime: iso(nextTime),
-    running: running.map(({ taskId, taskName, worker, since, log }) => ({
-      id: taskId,
-      name: taskName,
-      worker: worker.name,
-      host: worker.host,
-      pid: worker.pid,
-      gpus: worker.gpus,
-      since: iso(since),
-      log: log?.path ?? null,
-    })),
-    // The first of them: counts has how many there are.
-    failures: failures.map(({ task, starts, error, ended }) => ({
-      id: task.id,
-      name: task.name,
-      starts,
-      error,
-      ended: iso(ended),
-    })),
-    search: search && {
-      phase: search.phase,
-      trials: search.trials,
-      metric: search.metric?.name ?? null,
-      goal: search.metric?.goal ?? null,
-      isOver: search.isOver,
-      stopped: search.best?.stopped ?? 0,
-      best: (search.best?.trials ?? []).map(({ task, value, stopped }) => ({
-        id: task.id,
-        name: task.name,
-        value,
-        stopped,
-        parameters: JSON.parse(strictJSON(task.parameters)),
-      })),
-    },
-  };
-}
-
-function iso(time: number | null): string | null {
-  return time === null ? null : new Date(time).toISOString();
 }
 
 export const COMMAND: Command = {

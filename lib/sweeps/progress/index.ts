@@ -10,6 +10,7 @@ export {
   readProgress,
   readStatus,
   type Status,
+  statusJSON,
   type Tally,
   tallyOf,
 } from './progress.ts';

@@ -1,4 +1,5 @@
 import type { AttemptInfo, Counts, Pause, Queue, SearchRecord, TaskRow } from '../queue/index.ts';
+import { strictJSON } from '../task/index.ts';
 import { type Best, BestTrials, isTrial } from './best-trials.ts';
 
 /** Tasks by their states, and how many there are. */
@@ -100,6 +101,61 @@ export async function readFailures(
     if (isMeant(row.task.id) && rows.push(row) === MAX_FAILURES) break;
   }
   return rows;
+}
+
+/** The contract of `exp status --json`: scripts depend on these names. */
+export function statusJSON(
+  project: string,
+  queue: string,
+  { counts, total, completed, running, manager, pause, nextTime, failures, search }: Status,
+) {
+  return {
+    project,
+    queue,
+    total,
+    counts,
+    progress: formatProgress(completed, total),
+    manager,
+    pause: pause && { by: pause.by, message: pause.message, since: iso(pause.since) },
+    nextTime: iso(nextTime),
+    running: running.map(({ taskId, taskName, worker, since, log }) => ({
+      id: taskId,
+      name: taskName,
+      worker: worker.name,
+      host: worker.host,
+      pid: worker.pid,
+      gpus: worker.gpus,
+      since: iso(since),
+      log: log?.path ?? null,
+    })),
+    // The first of them: counts has how many there are.
+    failures: failures.map(({ task, starts, error, ended }) => ({
+      id: task.id,
+      name: task.name,
+      starts,
+      error,
+      ended: iso(ended),
+    })),
+    search: search && {
+      phase: search.phase,
+      trials: search.trials,
+      metric: search.metric?.name ?? null,
+      goal: search.metric?.goal ?? null,
+      isOver: search.isOver,
+      stopped: search.best?.stopped ?? 0,
+      best: (search.best?.trials ?? []).map(({ task, value, stopped }) => ({
+        id: task.id,
+        name: task.name,
+        value,
+        stopped,
+        parameters: JSON.parse(strictJSON(task.parameters)),
+      })),
+    },
+  };
+}
+
+function iso(time: number | null): string | null {
+  return time === null ? null : new Date(time).toISOString();
 }
 
 /** Formats progress as "45/240 (18.8%)". */
