@@ -1,5 +1,5 @@
 import { errorMessage } from '../../errors.ts';
-import { closest, listWords, showValue, warn } from '../../platform/index.ts';
+import { closest, listWords, showValue } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import { type Distribution, decimal } from './distribution.ts';
@@ -310,7 +310,7 @@ type Listed = Extract<Distribution, { kind: 'choice' | 'range' }>;
 
 function listed(key: string, text: string, location: SourceLocation): Listed {
   const texts = splitValues(text, location);
-  if (texts.length === 1) checkSingle(key, texts[0] as string, location);
+  if (texts.length === 1) refuseForeign(key, texts[0] as string, location);
   const segments = texts.map((each) => segment(key, each, location));
   const [first, ...others] = segments as [Listed, ...Listed[]];
   if (others.length === 0) return first;
@@ -334,30 +334,16 @@ function choice(values: readonly Value[]): Listed {
 /** More of them are surely a mistake. */
 const MAX_LISTED = 1_000_000;
 
-const FOREIGN_RANGE = /^(-?\d+)[-:](\d+)(?::(\d+))?$/;
-const FOREIGN_LIST = /^[-+.\de]+(?:[;|][-+.\de]+)+$/;
-const FUNCTION = /^(?:range|arange|linspace|logspace|uniform|loguniform|choice|interval)\(/;
+/** `1-3`, `1:10:2`, `0.1;0.2`, `range(3)`: what other programs have as several values. */
+const FOREIGN =
+  /^(?:-?\d+[-:]\d+(?::\d+)?|[-+.\de]+(?:[;|][-+.\de]+)+|(?:range|arange|linspace|logspace|uniform|loguniform|choice|interval)\(.*)$/s;
 
-/** Refuses a single value that is a range or a list of another program. */
-function checkSingle(key: string, text: string, location: SourceLocation): void {
-  const [, first, last, step] = FOREIGN_RANGE.exec(text) ?? [];
-  const list = /^\[([^[\]{}]*,[^[\]{}]*)\]$/.exec(text)?.[1];
-  const right =
-    first !== undefined
-      ? `${key}=${first}..${last}${step === undefined ? '' : `..${step}`} is a range, with both ends`
-      : FOREIGN_LIST.test(text)
-        ? `${key}=${text.replace(/[;|]/g, ',')} has several values`
-        : FUNCTION.test(text)
-          ? `write the values as ${key}=1,2,5, or a range of whole numbers as ${key}=1..9`
-          : null;
-  if (right !== null) {
-    throw mistake(
-      location,
-      `that would be a single value, the text ${showValue(text)}; ${right}; for the text itself use quotes: --grid "${key}='${text}'"`,
-    );
-  }
-  if (list !== undefined)
-    warn(`--grid ${key}=${text} is a single value, a list; several values are ${key}=${list}`);
+function refuseForeign(key: string, text: string, location: SourceLocation): void {
+  if (!FOREIGN.test(text)) return;
+  throw mistake(
+    location,
+    `that would be a single value, the text ${showValue(text)}; write ${key}=1,2,5, or a range with both ends as ${key}=1..9 or ${key}=0..10..2; for the text itself use quotes: --grid "${key}='${text}'"`,
+  );
 }
 
 const CONTINUOUS = /^(log:)?([-+]?[.\d][\d.eE+-]*?)\.\.([-+]?[.\d][\d.eE+-]*)$/;

@@ -52,8 +52,6 @@ export interface SweepSource {
   search?: SearchOptions;
   /** More than {@link MAX_TASKS_UNASKED} tasks are meant. */
   yes?: boolean;
-  /** Whether a sweep without a command will do: its tasks have no words then. */
-  withoutCommand?: boolean;
 }
 
 export interface Sweep {
@@ -113,8 +111,6 @@ async function assemble(source: SweepSource, ofHydra: HydraSweep | null): Promis
     const { phase = 'grid', outputDirectory } = source;
     parts.push(ofHydra.space(phase, outputDirectory ?? defaultOutputOf(phase)));
   }
-  const commandless = withoutCommand(parts);
-  if (commandless !== null && !source.withoutCommand) throw commandless;
   const search = searchOf(parts, source);
   const phases = search === null ? parts.map(gridPhase) : [searchPhase(search)];
   if (commands !== undefined) {
@@ -134,7 +130,7 @@ async function assemble(source: SweepSource, ofHydra: HydraSweep | null): Promis
   return sweepOf(source, {
     files,
     phases,
-    commandless,
+    commandless: withoutCommand(parts),
     search,
     comparison: search ?? comparisonOf(parts, phases, source.search),
     unnamedGrid: isUnnamed
@@ -166,7 +162,7 @@ function sweepOf(
 }
 
 /**
- * Reads a sweep as {@link openSweep}, also one without commands: tasks that are left may have one in the queue.
+ * Reads a sweep as {@link openSweep}.
  * @returns null: none is asked for, and the project has no sweep files
  */
 export async function openSweepIfAny(source: SweepSource): Promise<Sweep | null> {
@@ -176,7 +172,7 @@ export async function openSweepIfAny(source: SweepSource): Promise<Sweep | null>
     source.commands !== undefined ||
     source.hydra !== undefined;
   if (!asked && source.command === undefined && !hasSweepFiles(source.project)) return null;
-  return openSweep({ ...source, withoutCommand: true });
+  return openSweep(source);
 }
 
 /** Makes the error for a project with nothing to run: what {@link findSweepFiles} says. */

@@ -73,7 +73,7 @@ export async function planExperiment(
   { source, directory, url }: PlanRequest,
   onTask?: (task: PlannedTask) => void,
 ): Promise<Plan> {
-  const asked = await openSweep({ ...source, withoutCommand: true });
+  const asked = await openSweep(source);
   const queue = await openQueue(url, directory, { create: false });
   try {
     const sweep = await asKnown(asked, queue, directory);

@@ -7,7 +7,7 @@ import { open, project, read, refusal, tasks } from './sweeps.ts';
 
 const P = 'p: {combinations: [{a: ["x y"]}]}\n';
 const command = async (text: string, source: Partial<SweepSource> = {}) =>
-  (await tasks(text, { withoutCommand: false, ...source }))[0]?.command;
+  (await tasks(text, source))[0]?.command;
 
 describe('the command', () => {
   test('is split into words first and filled in after', async () => {
@@ -40,12 +40,18 @@ describe('the command', () => {
     });
   });
 
+  test('may be missing, which is an error where tasks need one', async () => {
+    expect((await read(P)).commandless?.message).toContain(
+      "s.yaml:1: phase 'p' has no command to run; put it at the end, such as -- python",
+    );
+  });
+
   test('is each file’s own', async () => {
     const path = project({
       'a.yaml': `command: one\n${P}`,
       'b.yaml': `command: two\n${P.replace('p:', 'q:')}`,
     });
-    const sweep = await open({ files: [join(path, 'a.yaml'), join(path, 'b.yaml')], withoutCommand: false });
+    const sweep = await open({ files: [join(path, 'a.yaml'), join(path, 'b.yaml')] });
     expect(Array.from(sweep.tasks(), (task) => task.command)).toEqual([
       { words: ['one'] },
       { words: ['two'] },
@@ -53,7 +59,6 @@ describe('the command', () => {
   });
 
   test.each([
-    [P, {}, "s.yaml:1: phase 'p' has no command to run; put it at the end, such as -- python"],
     [
       P,
       { command: ['x', '{size}'] },
@@ -76,7 +81,7 @@ describe('the command', () => {
     [`command: a | b\n${P}`, {}, 's.yaml:1: the command: | only has a meaning in a shell'],
     [`command: "a\\nb"\n${P}`, {}, 'a second line begins'],
   ])('%j with %j is refused', async (text, source, message) => {
-    expect(await refusal(read(text, { withoutCommand: false, ...source }))).toContain(message);
+    expect(await refusal(read(text, source))).toContain(message);
   });
 });
 

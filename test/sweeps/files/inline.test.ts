@@ -64,10 +64,10 @@ describe('an inline grid', () => {
   });
 
   test.each([
-    [['a=1-3'], "the text '1-3'; a=1..3 is a range, with both ends; for the text itself use quotes"],
-    [['a=1:10:2'], 'a=1..10..2 is a range'],
-    [['a=0.1;0.2'], 'a=0.1,0.2 has several values'],
-    [['a=range(3)'], 'write the values as a=1,2,5'],
+    ...['1-3', '1:10:2', '0.1;0.2', 'range(3)'].map((text): [string[], string] => [
+      [`a=${text}`],
+      `the text '${text}'; write a=1,2,5, or a range with both ends as a=1..9 or a=0..10..2; for the text itself use quotes`,
+    ]),
     [['a'], "--grid: 'a' has no '='"],
     [['=1'], 'a parameter needs a name'],
     [['a='], 'it has no values'],
@@ -103,10 +103,10 @@ describe('an inline grid', () => {
   });
 
   test('refuses a command that names something else', async () => {
-    expect(
-      await refusal(open({ grid: ['width=1'], command: ['x', '{widht}'], withoutCommand: false })),
-    ).toContain('did you mean {width}?');
-    expect(await refusal(open({ grid: ['width=1'], withoutCommand: false }))).toContain(
+    expect(await refusal(open({ grid: ['width=1'], command: ['x', '{widht}'] }))).toContain(
+      'did you mean {width}?',
+    );
+    expect((await open({ grid: ['width=1'] })).commandless?.message).toContain(
       "--grid: phase 'grid' has no command to run",
     );
   });
@@ -139,7 +139,6 @@ describe('a file of commands', () => {
   const jobs = async (text: string, source: Partial<SweepSource> = {}) => {
     const sweep = await open({
       commands: join(project({ 'my jobs.txt': text }), 'my jobs.txt'),
-      withoutCommand: false,
       ...source,
     });
     return Array.from(sweep.tasks());

@@ -21,9 +21,8 @@ export function project(files: Readonly<Record<string, string | Uint8Array>>): s
   return path;
 }
 
-/** A sweep that needs no command. */
 export function open(source: Partial<SweepSource>): Promise<Sweep> {
-  return openSweep({ project: directory, withoutCommand: true, ...source });
+  return openSweep({ project: directory, ...source });
 }
 
 /** Reads a sweep file `s.yaml` with this text. */
