@@ -8,7 +8,7 @@ import { afterAll, expect } from 'vitest';
 import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
 import { csvLine } from '../../lib/platform/index.ts';
 import { parseShellLine } from '../../lib/sweeps/files/command.ts';
-import { commandsPhase } from '../../lib/sweeps/files/index.ts';
+import { commandsSpace } from '../../lib/sweeps/files/commands-space.ts';
 import { gridPhase } from '../../lib/sweeps/files/phase.ts';
 import { parseGrid, parseSweepFile } from '../../lib/sweeps/files/sources.ts';
 
@@ -146,7 +146,7 @@ fuzz(
   ),
   ([written, shell, outputDirectory]) => {
     const phase = orRefusal(() =>
-      commandsPhase(written, 'c.txt', { phase: 'c', outputDirectory, template: null, shell }),
+      gridPhase(commandsSpace(written, 'c.txt', { phase: 'c', outputDirectory, template: null, shell })),
     );
     if (phase instanceof Error) return;
     orRefusal(() => Array.from(phase.tasks()));

@@ -1,5 +1,4 @@
 export { executedWords } from './command.ts';
-export { commandsPhase } from './commands-phase.ts';
 export { choiceOf, decimal, isFixed, valueAt } from './distribution.ts';
 export {
   type Comparison,

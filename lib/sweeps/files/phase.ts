@@ -9,8 +9,7 @@ export interface Phase {
   readonly size: number;
   /** The parameters that vary, and how many values each has; null: too many to count. In a grid, they are the factors of the size. */
   readonly factors: readonly { readonly name: string; readonly count: number | null }[];
-  /** Lines of a file of commands that are there already: they make no tasks. Absent: none. */
-  readonly repeatedLines?: number;
+  readonly repeatedLines: number;
   tasks(): Iterable<TaskSpec>;
 }
 
@@ -22,7 +21,7 @@ const MAX_TRIED = 100_000;
  * one shall not come up when half of them are done.
  * @throws for a parameter with values that can't be counted
  */
-export function gridPhase({ name, location, parameters, trials, taskOf }: Space): Phase {
+export function gridPhase({ name, location, parameters, trials, repeatedLines = 0, taskOf }: Space): Phase {
   const axes = parameters.map((parameter) => ({
     name: parameter.name,
     ...gridValues(parameter.distribution, (why) =>
@@ -47,7 +46,7 @@ export function gridPhase({ name, location, parameters, trials, taskOf }: Space)
   const factors = axes
     .filter(({ count }) => count > 1)
     .map((axis) => ({ name: axis.name, count: axis.count }));
-  return { name, size, factors, tasks };
+  return { name, size, factors, repeatedLines, tasks };
 }
 
 interface GridValues {

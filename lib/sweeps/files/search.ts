@@ -46,23 +46,13 @@ export interface SeededSearch extends Space {
 /** How the trials of a search, or the tasks of a grid, are compared. */
 export type Comparison = Pick<SeededSearch, 'name' | 'trials' | 'metric' | 'pattern' | 'earlyStopping'>;
 
-/** The part of a sweep's source that concerns its search. */
-interface SearchedSource {
-  search?: SearchOptions;
-  commands?: string;
-  retries?: number;
-}
-
 /** More trials aren't counted before they run. */
 const MAX_COUNTED = 100_000;
 const DEFAULT_TRIALS = 100;
 const DEFAULT_SEED = 0;
 
 /** The search of a sweep, with the changes that options make. null: there is none. */
-export function searchOf(
-  parts: readonly Space[],
-  { search: options = {}, commands, retries }: SearchedSource,
-): SeededSearch | null {
+export function searchOf(parts: readonly Space[], options: SearchOptions = {}): SeededSearch | null {
   const searched = parts.find((part) => part.method !== 'grid') ?? parts[0];
   const method = options.method ?? searched?.method ?? 'grid';
   const [first = 'method'] = Object.keys(options) as (keyof SearchOptions)[];
@@ -75,25 +65,23 @@ export function searchOf(
       'there is no search; add --method random, or another method, and a grid or a sweep file',
     );
   }
-  if (parts.length > 1 || commands !== undefined) {
+  if (parts.length > 1) {
     const others = parts.filter((part) => part !== searched).map(({ name }) => showValue(name));
     throw mistake(
       options.method === undefined ? searched.location : option,
-      `a search is a sweep of its own; start it without ${listWords([...others, ...(commands === undefined ? [] : ['--commands'])])}`,
+      `a search is a sweep of its own; start it without ${listWords(others)}`,
     );
   }
   const compared = comparedBy(searched, options);
   if (compared.metric === null && !isDrawn({ method })) {
     throw mistake(option, `the method ${method} needs a metric: add --metric NAME, a value of the results`);
   }
-  const { taskOf } = searched;
   return {
     ...searched,
     ...compared,
     method,
     trials: options.trials ?? searched.trials ?? DEFAULT_TRIALS,
     seed: options.seed ?? DEFAULT_SEED,
-    taskOf: retries === undefined ? taskOf : (values) => ({ ...taskOf(values), retries }),
   };
 }
 
@@ -138,7 +126,7 @@ function comparedBy(
 }
 
 /** The first option that asks for a search. */
-export function searchOption(options: SearchOptions = {}): 'method' | 'trials' | 'seed' | undefined {
+function searchOption(options: SearchOptions = {}): 'method' | 'trials' | 'seed' | undefined {
   return (['method', 'trials', 'seed'] as const).find((key) => options[key] !== undefined);
 }
 
@@ -152,7 +140,7 @@ export function searchPhase(search: SeededSearch): Phase {
   const tasks = () => (isKnownAhead(search) ? drawTrials(search) : []);
   const isCounted = isKnownAhead(search) && trials <= MAX_COUNTED;
   const size = isCounted ? Array.from(tasks()).length : trials;
-  return { name, size, factors: factorsOf(search), tasks };
+  return { name, size, factors: factorsOf(search), repeatedLines: 0, tasks };
 }
 
 /** Whether trials are drawn at random, without a sampler of Optuna. */

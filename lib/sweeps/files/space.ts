@@ -68,6 +68,8 @@ export interface Space {
   readonly trials: number | null;
   readonly earlyStopping: EarlyStopping | null;
   readonly hasCommand: boolean;
+  /** Lines of a file of commands that are there already: they make no tasks. Absent: none. */
+  readonly repeatedLines?: number;
   /** Makes a task from a value per parameter, by their names. */
   taskOf(values: ReadonlyMap<string, Value>): TaskSpec;
 }
@@ -92,7 +94,7 @@ interface SpaceSource
   readonly retries?: number;
 }
 
-export const MAX_PARAMETERS = 1000;
+const MAX_PARAMETERS = 1000;
 const OUTPUT = 'output_dir';
 /** Placeholders have the name of the phase under this one. */
 const PHASE = 'phase';

@@ -5,7 +5,7 @@ import { GPUOwnerError } from '../../errors.ts';
 import { listWords, showValue } from '../../platform/index.ts';
 import type { TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
-import { commandsPhase, phaseOfFile } from './commands-phase.ts';
+import { commandsSpace, phaseOfFile } from './commands-space.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
 import { type HydraLine, type HydraSweep, readHydra } from './hydra.ts';
 import { checkPhaseName, defaultOutputOf } from './names.ts';
@@ -55,8 +55,6 @@ export interface SweepSource {
 }
 
 export interface Sweep {
-  /** The sweep files, in the order in which they come. */
-  readonly files: readonly string[];
   /** The parts of the sweep, in order. A name may occur more than once. */
   readonly phases: readonly Phase[];
   /** How many tasks there are, equal ones counted each time. */
@@ -98,64 +96,58 @@ export async function openSweep(given: SweepSource): Promise<Sweep> {
   return assemble(hasMetric ? { ...given, search: { ...ofHydra?.search, ...given.search } } : given, ofHydra);
 }
 
-async function assemble(source: SweepSource, ofHydra: HydraSweep | null): Promise<Sweep> {
-  const { project, grid = [], commands, command, shell = false } = source;
-  const inline = grid.length > 0 || commands !== undefined || ofHydra !== null;
+async function assemble(source: SweepSource, hydra: HydraSweep | null): Promise<Sweep> {
+  const { project, grid = [], commands, command, shell = false, retries, outputDirectory } = source;
+  const inline = grid.length > 0 || commands !== undefined || hydra !== null;
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
   const template =
     command === undefined ? null : commandTemplate(command, shell, { option: 'the command line' });
-  const parts = files.flatMap((path) => parseSweepFile(readSweepFile(path), path, template, shell));
+  let parts = files.flatMap((path) => parseSweepFile(readSweepFile(path), path, template, shell));
   if (grid.length > 0) parts.push(gridSpace(source, template));
-  if (ofHydra !== null) {
-    const { phase = 'grid', outputDirectory } = source;
-    parts.push(ofHydra.space(phase, outputDirectory ?? defaultOutputOf(phase)));
-  }
-  const search = searchOf(parts, source);
-  const phases = search === null ? parts.map(gridPhase) : [searchPhase(search)];
+  const { phase = 'grid' } = source;
+  if (hydra !== null) parts.push(hydra.space(phase, outputDirectory ?? defaultOutputOf(phase)));
+  // Standard input can't be read twice.
+  const isUnnamed =
+    (grid.length > 0 || hydra !== null) && source.phase === undefined && commands === undefined;
+  const keys = isUnnamed ? (parts.at(-1)?.parameters.map(({ name }) => name) ?? []) : [];
+  const isPlaced = outputDirectory !== undefined || keys.includes('output_dir');
   if (commands !== undefined) {
-    const text = await readCommands(commands);
-    phases.push(
-      commandsPhase(text, commands === '-' ? 'standard input' : commands, {
+    parts.push(
+      commandsSpace(await readCommands(commands), commands === '-' ? 'standard input' : commands, {
         phase: source.phase ?? phaseOfFile(commands),
-        outputDirectory: source.outputDirectory ?? defaultOutputOf('{phase}'),
+        outputDirectory,
         template,
         shell,
       }),
     );
   }
-  // Standard input can't be read twice.
-  const isUnnamed =
-    (grid.length > 0 || ofHydra !== null) && source.phase === undefined && commands === undefined;
-  return sweepOf(source, {
-    files,
+  if (retries !== undefined) {
+    parts = parts.map(({ taskOf, ...part }) => ({
+      ...part,
+      taskOf: (values) => ({ ...taskOf(values), retries }),
+    }));
+  }
+  const search = searchOf(parts, source.search);
+  const phases = search === null ? parts.map(gridPhase) : [searchPhase(search)];
+  const size = phases.reduce((sum, each) => sum + each.size, 0);
+  if (size > MAX_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
+  function* tasks(): Generator<TaskSpec> {
+    for (const each of phases) yield* each.tasks();
+  }
+  return {
     phases,
+    size,
     commandless: withoutCommand(parts),
     search,
     comparison: search ?? comparisonOf(parts, phases, source.search),
     unnamedGrid: isUnnamed
-      ? unnamedGrid(source, parts.at(-1), (phase) => assemble({ ...source, phase }, ofHydra))
+      ? {
+          parameters: keys.filter((key) => key !== 'output_dir').sort(),
+          directoryOf: (name) => (isPlaced ? null : defaultOutputOf(name)),
+          named: (name) => assemble({ ...source, phase: name }, hydra),
+        }
       : null,
-  });
-}
-
-/** @throws if it is larger than plausible */
-function sweepOf(
-  { retries, yes }: SweepSource,
-  parts: Pick<Sweep, 'files' | 'phases' | 'commandless' | 'search' | 'comparison' | 'unnamedGrid'>,
-): Sweep {
-  const { phases, search } = parts;
-  const size = phases.reduce((sum, phase) => sum + phase.size, 0);
-  if (size > MAX_TASKS_UNASKED && !yes) throw tooMany(phases, size);
-  function* tasks(): Generator<TaskSpec> {
-    for (const phase of phases) {
-      if (retries === undefined) yield* phase.tasks();
-      else for (const task of phase.tasks()) yield { ...task, retries };
-    }
-  }
-  return {
-    ...parts,
-    size,
     tasks,
     samples: () => (search === null || isKnownAhead(search) ? tasks() : drawTrials(search)),
   };
@@ -203,6 +195,9 @@ function checkInline(source: SweepSource): void {
       `it has the whole sweep, and ${other} is given, too; write --hydra 'python train.py' lr=0.1,0.01`,
     );
   }
+  if (source.commands !== undefined && source.search?.method !== undefined) {
+    throw mistake({ option: '--method' }, 'a list of commands is no search; use --grid or a sweep file');
+  }
   if (!inline && (phase !== undefined || outputDirectory !== undefined)) {
     throw mistake(
       { option: phase === undefined ? '--output-dir' : '--phase' },
@@ -236,21 +231,6 @@ function gridSpace(
     ...(outputDirectory !== undefined && { directory: { value: outputDirectory, location } }),
     command,
   });
-}
-
-function unnamedGrid(
-  { outputDirectory }: SweepSource,
-  part: Space | undefined,
-  named: (phase: string) => Promise<Sweep>,
-): Sweep['unnamedGrid'] {
-  if (part === undefined) return null;
-  const keys = part.parameters.map(({ name }) => name);
-  const isPlaced = outputDirectory !== undefined || keys.includes('output_dir');
-  return {
-    parameters: keys.filter((key) => key !== 'output_dir').sort(),
-    directoryOf: (phase) => (isPlaced ? null : defaultOutputOf(phase)),
-    named,
-  };
 }
 
 function withoutCommand(parts: readonly Space[]): GPUOwnerError | null {

@@ -11,7 +11,7 @@ import {
   type Values,
 } from '../task/index.ts';
 import { type CommandTemplate, mistake } from './command.ts';
-import { phaseOfFile } from './commands-phase.ts';
+import { phaseOfFile } from './commands-space.ts';
 import { checkParameterName, defaultOutputOf } from './names.ts';
 import {
   DEFAULT_ETA,

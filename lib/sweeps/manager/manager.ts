@@ -158,7 +158,7 @@ export class Manager {
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
-    const repeated = sweep.phases.reduce((sum, { repeatedLines = 0 }) => sum + repeatedLines, 0);
+    const repeated = sweep.phases.reduce((sum, { repeatedLines }) => sum + repeatedLines, 0);
     if (repeated > 0)
       this.tell(`${repeated} ${repeated === 1 ? 'line is' : 'lines are'} repeated: equal commands run once`);
     if (known > 0) {

@@ -87,7 +87,7 @@ export async function planExperiment(
 /** Finds out what running a sweep would do, given what the queue and the tables have. Changes nothing. */
 export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
   const phases = new Map<string, PhasePlan>();
-  for (const { name, size, factors, repeatedLines = 0 } of sweep.phases) {
+  for (const { name, size, factors, repeatedLines } of sweep.phases) {
     const phase = phases.get(name) ?? emptyPhase(name, factors);
     phases.set(name, phase);
     phase.size += size + repeatedLines;

@@ -25,7 +25,7 @@ interface SamplerOptions {
 }
 
 /** A trial as a sampler knows it. */
-export interface CodedTrial {
+interface CodedTrial {
   number: number;
   parameters: Readonly<Record<string, number>>;
 }

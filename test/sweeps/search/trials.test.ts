@@ -147,7 +147,7 @@ test.each([
   [{ search: { goal: 'maximize' } }, '--maximize: which value'],
   [{ search: { method: 'tpe' } }, 'needs a metric: add --metric NAME'],
   [{ search: { method: 'random', goal: 'maximize' } }, '--maximize: which value tells good trials from bad'],
-  [{ search: { method: 'random' }, commands: '-' }, 'a search is a sweep of its own'],
+  [{ search: { method: 'random' }, commands: '-' }, 'a list of commands is no search'],
   [{ grid: ['lr=log:0..1'], search: { method: 'random' } }, 'min must be larger than 0'],
   [{ grid: ['lr=0.5..0.1'], search: { method: 'random' } }, 'a larger one as max'],
 ] as const)('%j is refused', async (source, message) => {

@@ -1,16 +1,15 @@
-// A phase whose tasks are the lines of a file of commands.
+// A part of a sweep whose tasks are the lines of a file of commands.
 
 import { basename } from 'node:path';
 import type { TaskCommand } from '../task/index.ts';
 import { type CommandTemplate, mistake, splitShellWords } from './command.ts';
-import { gridPhase, type Phase } from './phase.ts';
-import { makeSpace } from './space.ts';
+import { makeSpace, type Space } from './space.ts';
 
 interface CommandsOptions {
   /** The phase's name. */
   phase: string;
-  /** May have {phase} and {command} in it. */
-  outputDirectory: string;
+  /** May have {phase} and {command} in it. undefined: the default. */
+  outputDirectory: string | undefined;
   /** The command that is run instead of the lines themselves, with {command} in it. */
   template: CommandTemplate | null;
   /** Whether each line is for `sh -c`. */
@@ -23,7 +22,7 @@ interface CommandsOptions {
  * @param path of the file, for messages
  * @throws ERR_CONFIGURATION, with file and line
  */
-export function commandsPhase(text: string, path: string, options: CommandsOptions): Phase {
+export function commandsSpace(text: string, path: string, options: CommandsOptions): Space {
   const { phase, outputDirectory, template, shell } = options;
   const lines = new Map<string, number>();
   let repeatedLines = 0;
@@ -51,10 +50,12 @@ export function commandsPhase(text: string, path: string, options: CommandsOptio
     parameters: [
       { name: 'command', distribution: { kind: 'choice', values: [...lines.keys()], weights: null } },
     ],
-    directory: { value: outputDirectory, location: { option: '--output-dir' } },
+    ...(outputDirectory !== undefined && {
+      directory: { value: outputDirectory, location: { option: '--output-dir' } },
+    }),
     command: template ?? (({ command }) => commandOf(command as string)),
   });
-  return { ...gridPhase(space), repeatedLines };
+  return { ...space, repeatedLines };
 }
 
 /** `more/jobs.txt` -> `jobs`; `-`, standard input -> `commands`. */
