@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process';
-import { delimiter, dirname } from 'node:path';
+import { readdirSync, readFileSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/setup/order.ts';
 import { WAIT_TIMEOUT_MS } from './test/support/time.ts';
@@ -10,9 +11,21 @@ const SLOW = [
   'test/**/*.slow.test.ts',
 ];
 
-const project = (name: string, include: string[], exclude: string[]) => ({
+/**
+ * What a test file of the quick part has in it that needs a process of its own: replaced modules, another environment, claims in the test's
+ * process, helpers that tidy up after each test. The others share processes: they load the modules that they test once, not 130 times.
+ */
+const ALONE =
+  /\bvi\.(mock|stub)|process\.env[.[].* = |new GPUOwner|\/(supervising|stuck-machine|keeper|fixture)\.ts'/;
+
+const alone = readdirSync(join(import.meta.dirname, 'test'), { recursive: true, encoding: 'utf8' })
+  .filter((path) => path.endsWith('.test.ts'))
+  .map((path) => join('test', path))
+  .filter((path) => ALONE.test(readFileSync(join(import.meta.dirname, path), 'utf8')));
+
+const project = (name: string, include: string[], exclude: string[], isolate = true) => ({
   extends: true as const,
-  test: { name, include, exclude },
+  test: { name, include, exclude, isolate },
 });
 
 // Node.js reads this file at each start, for 30 ms. Tests that ask a registry give it back: `registryEnv` in test/support/packages.ts.
@@ -30,11 +43,15 @@ if (python && !PATH.split(delimiter).includes(dirname(python)))
 
 export default defineConfig({
   test: {
-    projects: [project('quick', ['test/**/*.test.ts'], SLOW), project('slow', SLOW, [])],
+    projects: [
+      project('quick', ['test/**/*.test.ts'], [...SLOW, ...alone], false),
+      project('quick-alone', alone, SLOW),
+      project('slow', SLOW, []),
+    ],
     sequence: { sequencer: LongestFirst },
     globalSetup: ['test/setup/built.ts', 'test/setup/bundles.ts'],
     setupFiles: ['test/setup/limits.ts'],
-    // Each test file is a process of its own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
+    // Most test files are processes of their own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
     pool: 'forks',
     // Most tests wait for processes, two thirds of the time: this many keep the two processors busy on which CI runs.
     maxWorkers: 5,

@@ -2,6 +2,7 @@
 // whole run would ever end. So such a program has a limit of its own, unless the test gives it another.
 import child, { type SpawnSyncOptions } from 'node:child_process';
 import { syncBuiltinESMExports } from 'node:module';
+import { afterAll } from 'vitest';
 
 const LIMIT: SpawnSyncOptions = { timeout: 100_000, killSignal: 'SIGKILL' };
 
@@ -16,5 +17,8 @@ for (const name of ['spawnSync', 'execFileSync'] as const) {
   const limited: Start = (file, args = [], options = {}) =>
     Array.isArray(args) ? start(file, args, { ...LIMIT, ...options }) : start(file, { ...LIMIT, ...args });
   Object.assign(child, { [name]: limited });
+  afterAll(() => {
+    Object.assign(child, { [name]: start });
+  });
 }
 syncBuiltinESMExports();

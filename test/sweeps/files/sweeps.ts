@@ -1,13 +1,11 @@
 // Sweeps in files that tests write, as openSweep reads them.
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { afterAll } from 'vitest';
+import { inject } from 'vitest';
 import { openSweep, type Sweep, type SweepSource } from '../../../lib/sweeps/files/index.ts';
 import { formatValue, type TaskSpec } from '../../../lib/sweeps/task/index.ts';
 
-const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-sweeps-'));
-afterAll(() => rmSync(directory, { recursive: true, force: true }));
+const directory = mkdtempSync(join(inject('bundles'), 'sweeps-'));
 let number = 0;
 
 /** A project of its own with these files. */
