@@ -1,4 +1,4 @@
-import { bookGPUs, checkOptions, MAX_NOTE_LENGTH, MAX_REPEATS } from '../claims/index.ts';
+import { bookGPUs, MAX_NOTE_LENGTH, MAX_REPEATS } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import {
   findGid,
@@ -14,7 +14,8 @@ import {
   sanitize,
   userName,
 } from '../platform/index.ts';
-import { claimOptions, countOption, NAMES } from './claim-options.ts';
+import { countOption } from './claim-options.ts';
+import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { print, say } from './output.ts';
@@ -64,7 +65,7 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const duration = parseDuration(values.for, '--for');
   if (duration === 0) throw usage('--for: the booking must last; for example: --for 8h');
   const repeats = repeatsOf(values, from, duration);
-  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const { request } = checkClaim(values);
   const { booking, gpus, inUse, isVolatile } = await bookGPUs(request, {
     from,
     until: from + duration,

@@ -1,17 +1,8 @@
-import { checkOptions, findGPUs } from '../claims/index.ts';
+import { findGPUs } from '../claims/index.ts';
 import { formatVisibleDevices } from '../gpus/index.ts';
 import { gpuJSON } from '../status/index.ts';
-import {
-  CRITERIA_GROUP,
-  claimOptions,
-  countOption,
-  MEMORY,
-  NAMES,
-  TOGETHER,
-  VISIBLE_DEVICES,
-  WAIT,
-  waitOption,
-} from './claim-options.ts';
+import { CRITERIA_GROUP, countOption, MEMORY, TOGETHER, VISIBLE_DEVICES, WAIT } from './claim-options.ts';
+import { checkClaim, waitOption } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
@@ -37,7 +28,7 @@ const GROUPS = [
 async function find(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
-  const { request, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
+  const { request, visibleDevices } = checkClaim(values);
   if (isForHosts(values)) {
     if (waitOption(values, false) !== null)
       throw usage('--wait is for this machine only: --hosts asks once, and says which hosts have free GPUs');

@@ -1,18 +1,16 @@
-import { checkOptions } from '../claims/index.ts';
 import { becomeHolder, claimUntilInputCloses, parseTimeLimit } from '../jobs/index.ts';
 import { shellWords } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
-  claimOptions,
   countOption,
   MEMORY,
-  NAMES,
   placeholderOption,
   TOGETHER,
   URGENT,
   VISIBLE_DEVICES,
   WAIT,
 } from './claim-options.ts';
+import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -48,7 +46,7 @@ async function hold(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   refuseThrowAway();
   const limit = parseTimeLimit(undefined, undefined);
-  const settings = checkOptions(claimOptions(values), [], NAMES, {
+  const settings = checkClaim(values, {
     command: values.as || shellWords(['gpu-owner', 'hold', ...args]),
     ...(values.claimant === undefined ? {} : { claimantPid: Number(values.claimant) }),
     ...(limit === null ? {} : { limitMs: limit.ms }),

@@ -119,30 +119,16 @@ function inQueue({ position, reason }: Pick<Job, 'position' | 'reason'>): string
   return `${position === null ? '' : `${ordinal(position)} in the queue: `}${reason ?? ''}`;
 }
 
-function remarks({
-  preempted,
-  retried,
-  ran,
-  state,
-  exitCode,
-  reason,
-  position,
-  until,
-  idle,
-  started,
-  note,
-  after,
-  parts,
-  progress,
-}: Job): string[] {
+function remarks(job: Job): string[] {
+  const { state, reason, position, progress, preempted, retried, exitCode, until, note } = job;
   const texts: string[] = [];
   if (progress !== null)
-    texts.push(`${progress.done}/${progress.total} ${parts === null ? 'tasks' : 'parts'}`);
+    texts.push(`${progress.done}/${progress.total} ${job.parts === null ? 'tasks' : 'parts'}`);
   if (reason !== null && reason !== '') texts.push(inQueue({ position, reason }));
-  else if (state === 'waiting' && after.length > 0) texts.push(`after ${after.join(', ')}`);
+  else if (state === 'waiting' && job.after.length > 0) texts.push(`after ${job.after.join(', ')}`);
   if (preempted > 0)
     texts.push(
-      `preempted ${preempted === 1 ? 'once' : `${preempted} times`}, ran ${formatDuration(ran * 1_000)}`,
+      `preempted ${preempted === 1 ? 'once' : `${preempted} times`}, ran ${formatDuration(job.ran * 1_000)}`,
     );
   if (retried > 0)
     texts.push(`failed ${retried === 1 ? 'once' : `${retried} times`} before, and was restarted`);
@@ -151,7 +137,7 @@ function remarks({
     const left = Date.parse(until) - Date.now();
     texts.push(left > 0 ? `${formatDuration(left)} left, until ${formatSince(until)}` : 'time limit reached');
   }
-  const rest = idleText(idle, started);
+  const rest = idleText(job.idle, job.started);
   if (rest !== null) texts.push(rest);
   const remark = texts.join('; ');
   return [...(remark === '' ? [] : [remark]), ...(note === null ? [] : [`note: ${note}`])];

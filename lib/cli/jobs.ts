@@ -1,25 +1,16 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { CommandEnd, GPUOwnerError } from '../errors.ts';
+import { GPUOwnerError } from '../errors.ts';
 import type { HostAnswer } from '../fleet/index.ts';
-import {
-  describeNamed,
-  extendJob,
-  type Job,
-  JobStore,
-  listJobs,
-  resolveJobs,
-  resolveNames,
-} from '../jobs/index.ts';
-import { formatDuration, parseDuration, stateDirectory } from '../platform/index.ts';
+import { type Job, listJobs } from '../jobs/index.ts';
+import { stateDirectory } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
-import { queueWith } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
-import { addressOf, byHost, jobWords } from './job-address.ts';
-import { jobPage, jobTable } from './job-table.ts';
-import { pageWidth, print, say, show } from './output.ts';
+import { jobTable } from './job-table.ts';
+import { extend, leaveHost, queueOf, showEach } from './named-jobs.ts';
+import { pageWidth, print, say } from './output.ts';
 import { refresh, WATCH, watchInterval } from './refresh.ts';
 
 const GROUPS = [
@@ -50,7 +41,11 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals[0] === 'extend') return extend(positionals.slice(1));
   if (values.from !== undefined)
     throw usage('--from belongs to `jobs move`: gpu-owner jobs move any:5 --from gpu3');
-  if (positionals.length > 0) return showEach(parsed, interval);
+  if (positionals.length > 0) {
+    for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
+      if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
+    return showEach(positionals, values.json === true, interval);
+  }
   const user = values.user ?? null;
   if (user === '') throw usage('--user needs the name or the uid of a user');
   if (isForHosts(values)) return jobsOfHosts(parsed, interval);
@@ -82,17 +77,6 @@ function jobsHere(
   }
 }
 
-/** The wait queue, if requests of the user may be in it: the driver is asked for it. Without the driver, locks tell enough. */
-async function queueOf(user: string | null): Promise<readonly QueueEntry[]> {
-  const own = process.geteuid?.();
-  try {
-    return await queueWith(({ info }) => user !== null || info.uid === own);
-  } catch (error) {
-    if (!(error instanceof GPUOwnerError)) throw error;
-    return [];
-  }
-}
-
 /** Jobs that move between machines. */
 export async function moving(): Promise<Job[]> {
   if (!existsSync(join(stateDirectory(), 'gpu-owner/moving'))) return [];
@@ -121,73 +105,6 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
   };
   const onAnswer = ({ host, error }: HostAnswer<'jobs'>) => error && say(`${host}: ${error.message}`);
   printNew(await askEach('jobs', parsed, 'jobs', onAnswer, printNew));
-}
-
-/** Shows jobs one by one, with all that is known of them. */
-async function showEach(
-  { values, positionals: words }: Parsed<typeof GROUPS>,
-  interval: number | null,
-): Promise<void> {
-  const positionals = jobWords(words);
-  for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
-    if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
-  const addresses = positionals.map(addressOf);
-  const elsewhere = addresses.filter((address) => address !== null);
-  if (elsewhere.length > 0) {
-    if (elsewhere.length < addresses.length || interval !== null)
-      throw usage('show jobs of other machines by themselves, and without --watch');
-    const { jobsElsewhere } = await import('../fleet/index.ts');
-    if (values.json) return show(await jobsElsewhere(elsewhere, say));
-    let gap = '';
-    await Promise.all(
-      elsewhere.map(async (address) => {
-        try {
-          const [job] = await jobsElsewhere([address], say);
-          print(`${gap}${jobPage(job)}`);
-          gap = '\n';
-        } catch (error) {
-          if (!(error instanceof CommandEnd)) throw error;
-          say(error.error.message);
-          process.exitCode ||= error.exitCode;
-        }
-      }),
-    );
-    return;
-  }
-  const store = JobStore.open();
-  const all = resolveNames(store, positionals);
-  await refresh('jobs', interval, async () => {
-    const queue = await queueOf(null);
-    const found = all.map((named) => describeNamed(store, named, queue));
-    return values.json ? found : found.map(jobPage).join('\n\n');
-  });
-}
-
-/** `jobs extend JOB... DURATION` */
-async function extend(words: readonly string[]): Promise<void> {
-  const duration = words.at(-1) ?? '';
-  if (words.length < 2) throw usage('write gpu-owner jobs extend 17 2h: it lets job 17 run 2 hours longer');
-  const ms = parseDuration(duration, 'jobs extend');
-  const { here, elsewhere } = byHost(words.slice(0, -1));
-  const others =
-    elsewhere.size === 0
-      ? null
-      : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, ['jobs', 'extend'], [duration]);
-  if (here.length > 0) {
-    const store = JobStore.open();
-    const words = here.map(({ word }) => word);
-    for (const [i, id] of resolveJobs(store, words).entries())
-      print(`job ${words[i]} may run ${formatDuration(await extendJob(store, id, ms))}`);
-  }
-  await others;
-}
-
-/** `jobs move ID --from HOST` */
-async function leaveHost(words: readonly string[], from: string | undefined): Promise<void> {
-  const [address, more] = words.map(addressOf);
-  if (from === undefined || from === '' || address?.host !== 'any' || more !== undefined)
-    throw usage('write gpu-owner jobs move any:5 --from gpu3: it leaves a host that is gone for good');
-  await (await import('../fleet/index.ts')).leaveHost(address.job, from, say);
 }
 
 export const COMMAND: Command = {

@@ -1,7 +1,7 @@
 import { ownPackage } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type Parsed, rejectOperands } from './command-line.ts';
-import { SUBMIT_GROUPS } from './run-request.ts';
+import { SUBMIT_GROUPS } from './run-options.ts';
 
 async function mcp(parsed: Parsed): Promise<void> {
   rejectOperands(parsed);

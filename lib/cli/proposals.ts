@@ -1,10 +1,9 @@
 // The words that shells complete: `__complete` is asked by the scripts of `completion`.
 import { ifFailed } from '../errors.ts';
-import { nativeFile } from '../native.ts';
-import { schema } from '../platform/index.ts';
 import { type Command, type Commands, commandLineOf, type DescribedCommand, optionsOf } from './command.ts';
 import { COMMON_OPTIONS, type Option, type OptionTable } from './command-line.ts';
 import { print } from './output.ts';
+import { brief, type Offer, offeredJobs, offerValues, offerWords, plain } from './proposed-values.ts';
 
 /** The command that proposes words for the last of its arguments, which are those of gpu-owner. Nothing in it is an error. */
 export function completeOf(commands: Commands): Command {
@@ -44,15 +43,6 @@ function joinedAtEquals(words: readonly string[]): Word[] {
   return joined;
 }
 
-/** Proposals: words with descriptions, paths, or the shell's own for a command of the user's that begins at a position. */
-interface Offer {
-  action: 'words' | 'file' | 'directory' | 'command';
-  words: readonly (readonly [word: string, summary: string])[];
-  at?: number;
-}
-
-const offerWords = (words: Offer['words']): Offer => ({ action: 'words', words });
-const plain = (words: readonly string[]) => words.map((word) => [word, ''] as const);
 const named = (commands: Commands) =>
   Object.entries(commands).map(([name, { summary }]) => [name, summary] as const);
 
@@ -104,7 +94,8 @@ async function offerForCommand(command: DescribedCommand, line: readonly Word[])
   if (!hasEnded && current.startsWith('-')) return offerWords(optionWords(options));
   const { operands } = command;
   if (operands === 'files-and-command-line') return { action: 'file', words: [] };
-  if (operands === 'jobs' || operands === 'living-jobs') return offerWords(await jobs(operands === 'jobs'));
+  if (operands === 'jobs' || operands === 'living-jobs')
+    return offerWords(await offeredJobs(operands === 'jobs'));
   if (typeof operands === 'object') {
     const { first, after = {} } = operands;
     const next = operand === null ? first : Object.hasOwn(after, operand) ? after[operand] : undefined;
@@ -130,44 +121,4 @@ function optionWords(options: OptionTable): Offer['words'] {
     ];
     return spellings.map((spelling) => [spelling, brief(help)] as const);
   });
-}
-
-/** @param prefix what stands before the value in its word */
-async function offerValues(option: Option | undefined, prefix: string): Promise<Offer> {
-  const candidates = option?.candidates ?? [];
-  if (candidates === 'file' || candidates === 'directory') return { action: candidates, words: [] };
-  const words =
-    candidates === 'job'
-      ? await jobs()
-      : plain(candidates === 'machine' ? ['1', '2', '4', '8', ...machines()] : candidates);
-  return offerWords(words.map(([word, summary]) => [prefix + word, summary]));
-}
-
-/** Numbers and names of the user's jobs. @param withEnded whether those that have ended count */
-async function jobs(withEnded = true): Promise<Offer['words']> {
-  const { isLiving, listJobs } = await import('../jobs/index.ts');
-  const listed = listJobs({ user: null, all: false, lockDirectory: undefined });
-  const words = listed.flatMap(({ id, name, command, state }) => {
-    if (id === null || !(withEnded || isLiving(state))) return [];
-    return [String(id), ...(name ? [name] : [])].map((word) => [word, brief(command)] as const);
-  });
-  return [...new Map(words)];
-}
-
-const NAMED = schema.jsonOf(schema.listOf(schema.record({ name: schema.text })));
-
-/** Names of simulated machines, from the tool that has them. */
-function machines(): string[] {
-  const { spawnSync } = process.getBuiltinModule('node:child_process');
-  const args = ['machines', '--json'];
-  const { stdout, status } = spawnSync(nativeFile('gpu-owner-simulator'), args, { encoding: 'utf8' });
-  return status === 0 ? NAMED(stdout, '').map(({ name }) => name) : [];
-}
-
-const MAX_SUMMARY = 70;
-
-/** The first clause, if it is more than a word or two: what shells show beside a word. */
-function brief(help: string): string {
-  const clause = /^.{12,}?(?=; |: | \(|, e\.g\.|$)/.exec(help)?.[0] ?? help;
-  return clause.length <= MAX_SUMMARY ? clause : `${clause.slice(0, MAX_SUMMARY).replace(/ \S*$/, '')} …`;
 }

@@ -23,13 +23,13 @@ import {
 } from '../fleet/index.ts';
 import { formatArray, parseArray } from '../jobs/index.ts';
 import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
-import { waitOption } from './claim-options.ts';
+import { waitOption } from './claim-values.ts';
 import { optionsOf } from './command.ts';
 import { type AnyValues, type Parsed, usage } from './command-line.ts';
 import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
 import { isTerminal, print, say, write } from './output.ts';
-import type { RUN_GROUPS, SUBMIT_GROUPS } from './run-request.ts';
+import type { RUN_GROUPS, SUBMIT_GROUPS } from './run-options.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;

@@ -10,7 +10,8 @@ import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, SIMULATE, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
 import { print, say } from './output.ts';
-import { checkRun, RUN_GROUPS } from './run-request.ts';
+import { RUN_GROUPS } from './run-options.ts';
+import { checkRun } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
 const [options, ...criteria] = RUN_GROUPS;

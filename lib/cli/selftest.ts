@@ -1,7 +1,7 @@
 import { type CheckResult, Page, runPart, runSelftest, type SelftestReport } from '../check/index.ts';
-import { checkOptions } from '../claims/index.ts';
 import { ownProgram, parseDuration } from '../platform/index.ts';
-import { CRITERIA, claimOptions, countOption, NAMES, WAIT, waitOption } from './claim-options.ts';
+import { CRITERIA, countOption, WAIT } from './claim-options.ts';
+import { checkClaim, claimOptions, waitOption } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type OptionTable, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
 import { toArguments } from './hosts.ts';
@@ -46,7 +46,7 @@ const GROUPS = [
 async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
-  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const { request } = checkClaim(values);
   const timeoutMs = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
   const common = {
     command: ownProgram(),

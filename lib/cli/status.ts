@@ -1,8 +1,9 @@
-import { checkOptions, describeBooking, type JudgedGPU } from '../claims/index.ts';
+import { describeBooking, type JudgedGPU } from '../claims/index.ts';
 import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
 import { discover, gpuJSON, observeTopology } from '../status/index.ts';
-import { CRITERIA_GROUP, claimOptions, NAMES } from './claim-options.ts';
+import { CRITERIA_GROUP } from './claim-options.ts';
+import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';
@@ -42,7 +43,7 @@ const GROUPS = [
 async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
-  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const { request } = checkClaim(values);
   const interval = watchInterval(values);
   if (values.topology === true) {
     if (isForHosts(values) || interval !== null)

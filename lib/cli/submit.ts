@@ -10,13 +10,14 @@ import {
   submitJob,
 } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
-import { waitOption } from './claim-options.ts';
+import { waitOption } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type Parsed, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
 import { JOB_HOOKS, jobOptions } from './job-options.ts';
 import { print } from './output.ts';
-import { checkRun, type RunRequest, SUBMIT_GROUPS } from './run-request.ts';
+import { SUBMIT_GROUPS } from './run-options.ts';
+import { checkRun, type RunRequest } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
 /** Runs in each process of the job, in one after the other: docs/decisions/042-background-jobs.md */

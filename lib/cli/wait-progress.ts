@@ -13,7 +13,8 @@ import {
   ordinal,
   parseDuration,
 } from '../platform/index.ts';
-import { type WAIT_BY_DEFAULT, waitOption } from './claim-options.ts';
+import type { WAIT_BY_DEFAULT } from './claim-options.ts';
+import { waitOption } from './claim-values.ts';
 import type { InferValues } from './command-line.ts';
 import { isTerminal, say, write } from './output.ts';
 

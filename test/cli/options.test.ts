@@ -1,5 +1,6 @@
 import { describe, expect, expectTypeOf, test } from 'vitest';
-import { WAIT_BY_DEFAULT, waitOption } from '../../lib/cli/claim-options.ts';
+import { WAIT_BY_DEFAULT } from '../../lib/cli/claim-options.ts';
+import { waitOption } from '../../lib/cli/claim-values.ts';
 import { type Commands, optionsOf } from '../../lib/cli/command.ts';
 import type { OptionTable } from '../../lib/cli/command-line.ts';
 import { COMMANDS } from '../../lib/cli/commands.ts';

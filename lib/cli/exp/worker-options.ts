@@ -4,15 +4,14 @@ import { parseDuration, shellWords } from '../../platform/index.ts';
 import type { Needs, WorkerRequest } from '../../sweeps/index.ts';
 import {
   COUNTS,
-  claimOptions,
   DURATIONS,
   MEMORY,
-  NAMES,
   placeholderOption,
   refusePreemptibleShare,
   SIZES,
   TOGETHER,
 } from '../claim-options.ts';
+import { claimOptions, NAMES } from '../claim-values.ts';
 import { advanced, type InferValues, type OptionTable } from '../command-line.ts';
 import { isTerminal } from '../output.ts';
 
