@@ -96,7 +96,7 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     writeFileSync(secret, 'a secret\n');
     log(secret);
     expect(await logs()).toMatch(
-      /its output is in .*secret on .*, but the file has no output of this attempt/,
+      /its output is in .*secret on .*, which can't be read here: it is no log of this project/,
     );
     host('-oProxyCommand=touch x');
     expect(await logs()).toMatch(/not on this machine\n$/);

@@ -1,9 +1,8 @@
-import { GPUOwnerError, ifFailed } from '../../errors.ts';
+import { GPUOwnerError } from '../../errors.ts';
 import { commandProblem } from '../../jobs/index.ts';
 import { formatDuration, now, sleep } from '../../platform/index.ts';
 import { executedWords, noSweep, type Sweep } from '../files/index.ts';
-import type { Manager } from '../manager/index.ts';
-import { type Best, type Eta, type Progress, readFailures, type Tally, tallyOf } from '../progress/index.ts';
+import { type Best, type Eta, type Progress, type Tally, tallyOf } from '../progress/index.ts';
 import { openProject, type Project } from '../project/index.ts';
 import {
   type ExperimentLocation,
@@ -216,33 +215,4 @@ export interface Experiment {
   queue: Queue;
   project: Project;
   signals: ShutdownSignals;
-}
-
-export interface ControllerOptions extends Experiment {
-  reporter: Reporter;
-}
-
-/** Ends the work on a queue, and reports how it ended. */
-export async function concludeRun(
-  manager: Manager,
-  { queue, reporter, signals }: ControllerOptions,
-  { workers, stops, tablesComplete }: Pick<RunEnd, 'workers' | 'stops' | 'tablesComplete'>,
-): Promise<RunEnd> {
-  const { exitCode: interrupted } = signals;
-  const { asked, others, best, ...all } = await manager.readProgress();
-  const progress = { ...all, ...asked };
-  const failures = await readFailures(queue, asked, (id) => manager.asked.includes(id)).catch(ifFailed([]));
-  const end = {
-    progress,
-    others,
-    best,
-    workers,
-    stops,
-    tablesComplete,
-    interrupted,
-    tables: manager.tables,
-    failures,
-  };
-  reporter.conclude(end);
-  return end;
 }

@@ -1,16 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ifFailed } from '../../errors.ts';
 import { hostName } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
 import { describeEvent, firstLine, Manager } from '../manager/index.ts';
-import { Eta, isOver, type RunProgress, readProgress } from '../progress/index.ts';
+import { Eta, isOver, type RunProgress, readFailures, readProgress } from '../progress/index.ts';
 import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { Needs } from '../queue/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
-import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
+import type { Experiment, Reporter, RunEnd, RunView } from './experiment.ts';
 import { type HostRequest, HostWorkers } from './host-workers.ts';
 import { describeStops, type Pool, settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
-interface SweepRunOptions extends ControllerOptions {
+interface SweepRunOptions extends Experiment {
+  reporter: Reporter;
   /** Workers of this process, or on other machines over ssh; null: other processes have them all, as with `exp manager`. */
   own: { request: WorkerRequest; hosts: HostRequest | null } | null;
   /** Needs of the tasks of the list, as far as the user has said them. */
@@ -51,7 +53,6 @@ export class SweepRun {
       project,
       host: this.#host,
       pid: process.pid,
-      serves: protocol !== undefined,
       tell: (text, kind) => reporter.line(text, kind),
       workers: () => {
         const pool = this.#pool;
@@ -68,7 +69,6 @@ export class SweepRun {
             queue,
             resultInTable: (taskId) => this.#manager.resultInTable(taskId),
             awaitTrial: () => this.#manager.awaitTrial(signals.drain),
-            report: (attempt) => this.#manager.logAttempt(attempt),
             tell: (message) => this.#manager.tell(message),
           });
   }
@@ -88,11 +88,28 @@ export class SweepRun {
       if (own !== null) await this.#unpause();
       const done = signals.drain.aborted ? { workers: [], tablesComplete: false } : await this.#work();
       const stops = describeStops(done.workers);
-      return await concludeRun(this.#manager, this.#options, { ...done, stops });
+      return await this.#conclude({ ...done, stops });
     } finally {
       await this.#service?.close();
       await this.#manager.close();
     }
+  }
+
+  async #conclude(done: Pick<RunEnd, 'workers' | 'stops' | 'tablesComplete'>): Promise<RunEnd> {
+    const { queue, reporter, signals } = this.#options;
+    const { asked, others, best, ...all } = await this.#manager.readProgress();
+    const isAsked = (id: string) => this.#manager.asked.includes(id);
+    const end = {
+      ...done,
+      progress: { ...all, ...asked },
+      others,
+      best,
+      interrupted: signals.exitCode,
+      tables: this.#manager.tables,
+      failures: await readFailures(queue, asked, isAsked).catch(ifFailed([])),
+    };
+    reporter.conclude(end);
+    return end;
   }
 
   /** Ends a pause that workers have made: a new start is to continue. */

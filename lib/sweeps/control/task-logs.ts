@@ -1,5 +1,5 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { basename, resolve } from 'node:path';
 import { type HostFailure, readFromHost } from '../../fleet/index.ts';
 import { errorReason, formatSince, hostName, sanitize, sleep } from '../../platform/index.ts';
 import { isInside } from '../project/index.ts';
@@ -25,7 +25,6 @@ const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
 const END = /^<== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
 /** Names of hosts that ssh can't take for options. */
 const HOST = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/;
-const NOT_HERE = 'not on this machine';
 /** How often a file is read for more output. */
 const POLL_INTERVAL_MS = 300;
 
@@ -97,23 +96,14 @@ export class TaskLogs {
     const path = resolve(this.#project, log.path);
     const place = `its output is in ${sanitize(path, 500)} on ${sanitize(worker.host, 60)}`;
     const own = worker.host === hostName();
-    const tail = FileTail.open(path, log.from);
-    const isElsewhere = !own && ('problem' in tail || !isAbout(tail.lineBefore(), attempt));
-    if (isElsewhere && this.#output.asksHosts && HOST.test(worker.host)) {
-      if ('close' in tail) tail.close();
-      return this.#showElsewhere(attempt, { ...log, path }, follow);
-    }
+    // What the queue says may be anything. Logs of other machines have their names, also where they are shared with this one.
+    const isLog = isInside(path, this.#project) || basename(path).startsWith(`worker_${worker.host}_`);
+    const tail = isLog ? FileTail.open(path, log.from) : { problem: 'it is no log of this project' };
     if ('problem' in tail) {
-      return this.#output.line(
-        `<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : NOT_HERE}`,
-      );
-    }
-    // A file of that name may be this machine's own; and what the queue says may be anything.
-    if (!(own && isInside(path, this.#project)) && !isAbout(tail.lineBefore(), attempt)) {
-      tail.close();
-      return this.#output.line(
-        `<== ${place}, ${own ? 'but the file has no output of this attempt' : NOT_HERE}`,
-      );
+      if (!own && this.#output.asksHosts && HOST.test(worker.host))
+        return this.#showElsewhere(attempt, { ...log, path }, follow);
+      const why = own ? `which can't be read here: ${tail.problem}` : 'not on this machine';
+      return this.#output.line(`<== ${place}, ${why}`);
     }
     let last: Uint8Array = Buffer.from('\n');
     const copy = (to: number | null, over: boolean) => {
@@ -193,17 +183,7 @@ export class TaskLogs {
   }
 }
 
-/** Is this the line above the attempt's output? The line says whose output that is. */
-function isAbout(line: string, { taskName, worker }: AttemptInfo): boolean {
-  const begin = NEXT.exec(line);
-  if (begin?.index !== 0) return false;
-  const rest = line.slice(begin[0].length).replace(/ \(start \d+\) on /, ' on ');
-  return rest.startsWith(`${sanitize(taskName)} on ${worker.name} (${worker.host}): `);
-}
-
 const CHUNK = 64 * 1024;
-/** The lines that are looked for are shorter. */
-const MAX_LINE_BYTES = 4_096;
 
 /** Reads a growing file from an offset on. */
 class FileTail {
@@ -226,14 +206,6 @@ class FileTail {
     } catch (error) {
       return { problem: errorReason(error) };
     }
-  }
-
-  /** The line in front of the offset; '' if there is none. */
-  lineBefore(): string {
-    const from = Math.max(0, this.#at - MAX_LINE_BYTES);
-    const bytes = Buffer.alloc(this.#at - from);
-    const count = readSync(this.#file, bytes, 0, bytes.length, from);
-    return bytes.toString('utf8', 0, count).split('\n').at(-2) ?? '';
   }
 
   /** Reads the bytes since the last call. @param to the offset of the end; null: the end of the file */

@@ -1,14 +1,7 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { errorReason, formatDuration, sanitize, timestamp } from '../../platform/index.ts';
 import { refuseOtherThanFile } from '../project/index.ts';
-import {
-  type AttemptInfo,
-  lacksResult,
-  NO_PID,
-  pagesAfter,
-  type Queue,
-  type WorkerInfo,
-} from '../queue/index.ts';
+import { type AttemptInfo, lacksResult, pagesAfter, type Queue, type WorkerInfo } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 
 /** `experiment_manager.log`: a line per event, with its time, appended. A file that can't be written stops nothing, and lacks these lines. */
@@ -107,22 +100,16 @@ function describeAttempt(attempt: AttemptInfo, self: string): string {
   }
 }
 
-function isTaken({ outcome }: AttemptInfo): boolean {
-  return outcome === 'lost' || outcome === 'cancelled';
-}
-
 /** The first line of an error. The others are details: the end of the log. */
 export function firstLine(text: string): string {
   return text.split('\n')[0] as string;
 }
 
-/** Logs the attempts of other processes' workers, as the queue has them. Workers of this process, and those that it serves, tell themselves. */
+/** Logs the attempts of other processes' workers, as the queue has them. Workers of this process tell themselves. */
 export class AttemptEvents {
   readonly #queue: Queue;
   readonly #host: string;
   readonly #pid: number;
-  /** Whether workers over TCP ask this process. */
-  readonly #serves: boolean;
   readonly #report: (text: string) => void;
   /** Living attempts that were logged. */
   readonly #living = new Map<string, AttemptInfo>();
@@ -131,13 +118,12 @@ export class AttemptEvents {
   #cursor = 0;
 
   constructor(
-    { queue, host, pid, serves = false }: { queue: Queue; host: string; pid: number; serves?: boolean },
+    { queue, host, pid }: { queue: Queue; host: string; pid: number },
     report: (text: string) => void,
   ) {
     this.#queue = queue;
     this.#host = host;
     this.#pid = pid;
-    this.#serves = serves;
     this.#report = report;
   }
 
@@ -154,16 +140,6 @@ export class AttemptEvents {
     return pid === this.#pid && host === this.#host;
   }
 
-  #isServed({ pid }: WorkerInfo): boolean {
-    return this.#serves && pid === NO_PID;
-  }
-
-  /** Logs an attempt of a worker that this process serves. The queue tells of those that were taken from such a worker. */
-  add(attempt: AttemptInfo): void {
-    if (attempt.outcome === null) this.#living.set(attempt.token, attempt);
-    if (!isTaken(attempt)) this.#log(attempt);
-  }
-
   #log(attempt: AttemptInfo): void {
     this.#report(describeAttempt(attempt, this.#host));
   }
@@ -175,7 +151,7 @@ export class AttemptEvents {
     for (const attempt of living) {
       if (this.#isOwn(attempt.worker) || this.#living.has(attempt.token)) continue;
       this.#living.set(attempt.token, attempt);
-      if (!this.#isServed(attempt.worker)) this.#log({ ...attempt, outcome: null });
+      this.#log({ ...attempt, outcome: null });
     }
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
@@ -184,7 +160,7 @@ export class AttemptEvents {
       if (ended?.outcome === null) continue;
       this.#living.delete(token);
       if (ended?.outcome) {
-        if (!this.#isServed(ended.worker) || isTaken(ended)) this.#log(ended);
+        this.#log(ended);
         if (ended.outcome === 'completed') this.#completed.add(taskId);
       }
     }
@@ -204,8 +180,8 @@ export class AttemptEvents {
         if (this.#completed.delete(task.id) || source === 'table') continue;
         const attempts = await this.#queue.attempts({ taskId: task.id });
         const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-        if (last === undefined || this.#isOwn(last.worker) || this.#isServed(last.worker)) continue;
-        this.#living.delete(last.token);
+        if (last === undefined || this.#isOwn(last.worker)) continue;
+        if (!this.#living.delete(last.token)) this.#log({ ...last, outcome: null });
         this.#log(last);
       }
     }

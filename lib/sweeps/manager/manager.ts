@@ -13,7 +13,6 @@ import {
 } from '../progress/index.ts';
 import type { Project } from '../project/index.ts';
 import {
-  type AttemptInfo,
   CommandConflictError,
   type Counts,
   type Enqueued,
@@ -35,8 +34,6 @@ interface ManagerOptions {
   project: Project;
   host: string;
   pid: number;
-  /** Whether this process gives tasks to workers over TCP: see {@link Manager.logAttempt}. */
-  serves?: boolean;
   /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
   tell: (text: string, kind: 'event' | 'message') => void;
   /** The workers of this process; absent, null: other processes have them all. */
@@ -427,11 +424,6 @@ export class Manager {
   /** Reads the result in the row that a running task has in its table; null: there is none, or another process writes the tables. */
   async resultInTable(taskId: string): Promise<Values | null> {
     return (await this.#tables?.resultOf(taskId)) ?? null;
-  }
-
-  /** Logs that an attempt of a worker that asks this process for tasks has begun, or ended. */
-  logAttempt(attempt: AttemptInfo): void {
-    this.#attemptEvents.add(attempt);
   }
 
   /** Logs a message, and tells people. */

@@ -14,8 +14,6 @@ export interface RequestHandlerOptions {
   resultInTable: (taskId: string) => Promise<Values | null>;
   /** Waits for a task that a search makes; false: none comes. Absent: there is no search. */
   awaitTrial?: () => Promise<boolean>;
-  /** Gets attempts as they begin and end. */
-  report: (attempt: AttemptInfo) => void;
   /** Tells a person something. */
   tell: (message: string) => void;
 }
@@ -34,8 +32,6 @@ export class RequestHandler {
   readonly #options: RequestHandlerOptions;
   /** Workers that got a task and will ask again. */
   readonly #expected = new Set<string>();
-  /** Attempts that were given out here, and whose end hasn't been reported, by token. */
-  readonly #given = new Set<string>();
   /** Hosts and workers that have completed a task without a result. */
   readonly #withoutResult = new Set<string>();
   readonly #closed = new AbortController();
@@ -80,11 +76,8 @@ export class RequestHandler {
         return this.#complete(request);
       case 'task_failed': {
         const failure = { error: request.error, retry: true };
-        return this.#end(
-          request,
-          async (token) => (await this.#options.queue.fail(token, failure)) !== null,
-          'failed',
-        );
+        const fail = async (token: string) => (await this.#options.queue.fail(token, failure)) !== null;
+        return this.#end(request, fail, 'failed');
       }
       case 'submit_result':
         return this.#submit(request);
@@ -106,7 +99,7 @@ export class RequestHandler {
   }
 
   async #assign({ worker, gpu }: Request & { type: 'request_task' }, from: string): Promise<RequestAnswer> {
-    const { queue, lifetime, awaitTrial, report } = this.#options;
+    const { queue, lifetime, awaitTrial } = this.#options;
     const host = isLoopback(from) ? hostName() : from;
     const asker = { name: worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
     let attempt = await queue.take(asker, { lifetime });
@@ -117,46 +110,19 @@ export class RequestHandler {
     }
     const { task, token } = attempt;
     this.#expected.add(worker);
-    const info: AttemptInfo = {
-      token,
-      taskId: task.id,
-      taskName: task.name,
-      worker: asker,
-      since: Date.now(),
-      ended: null,
-      outcome: null,
-      submitted: false,
-      error: null,
-      log: null,
-    };
-    this.#given.add(token);
-    report(info);
     attempt.signal.addEventListener('abort', () => {
-      this.#noteRevoked(info).catch(() => {}); // the next look has it for the log
+      this.#noteRevoked({ token, taskId: task.id, worker: asker }).catch(() => {}); // the queue has a deadline of its own
     });
-    const text = describeTask(task, worker, info.since);
     const undelivered = async () => {
-      const why = `${worker} closed the connection before it got the answer`;
-      if (await queue.requeue(token, why)) this.#reportEnd(info, 'given-back', why);
+      await queue.requeue(token, `${worker} closed the connection before it got the answer`);
     };
-    return { text, undelivered };
+    return { text: describeTask(task, worker, Date.now()), undelivered };
   }
 
   /** Ends an attempt that was cancelled or timed out: the queue watches over it until it hears that this is known. */
-  async #noteRevoked(info: AttemptInfo): Promise<void> {
-    const { queue } = this.#options;
-    await queue.requeue(info.token, 'it was revoked');
-    const attempts = await queue.attempts({ taskId: info.taskId });
-    const { outcome, error } = attempts.find(({ token }) => token === info.token) ?? info;
-    if (outcome === 'lost') this.#expected.delete(info.worker.name);
-    if (outcome !== null && this.#given.has(info.token)) this.#reportEnd(info, outcome, error);
-  }
-
-  /** Reports the end of an attempt once. Attempts from before a restart are reported when they are found. */
-  #reportEnd(attempt: AttemptInfo, outcome: NonNullable<AttemptInfo['outcome']>, error: string | null): void {
-    if (this.#given.delete(attempt.token) || attempt.outcome === null) {
-      this.#options.report({ ...attempt, outcome, error });
-    }
+  async #noteRevoked(attempt: Pick<AttemptInfo, 'token' | 'taskId' | 'worker'>): Promise<void> {
+    await this.#options.queue.requeue(attempt.token, 'it was revoked');
+    if ((await this.#current(attempt))?.outcome === 'lost') this.#expected.delete(attempt.worker.name);
   }
 
   async #submit({ task, worker, result }: Request & { type: 'submit_result' }): Promise<RequestAnswer> {
@@ -215,8 +181,6 @@ export class RequestHandler {
     for (const attempt of attempts) {
       if (!(await act(attempt.token))) continue;
       this.#expected.add(worker);
-      const error = outcome === 'failed' ? ((await this.#current(attempt))?.error ?? null) : null;
-      this.#reportEnd(attempt, outcome, error);
       return ACK;
     }
     for (const attempt of attempts) await this.#noteRevoked(attempt);
@@ -225,7 +189,7 @@ export class RequestHandler {
     throw new RequestError(whyRejected(task, worker, attempts));
   }
 
-  async #current({ taskId, token }: AttemptInfo): Promise<AttemptInfo | undefined> {
+  async #current({ taskId, token }: Pick<AttemptInfo, 'taskId' | 'token'>): Promise<AttemptInfo | undefined> {
     const attempts = await this.#options.queue.attempts({ taskId });
     return attempts.find((each) => each.token === token);
   }

@@ -127,20 +127,13 @@ export class WorkerSession {
       case 'requeue':
         return this.#requeue(this.#own(first), FAILURE_TEXT(second, 'why'), amount()(third, 'delay'));
       case 'counts':
-        return { ...(await queue.counts()) };
+      case 'needs':
+      case 'paused':
+      case 'search':
+        return (await queue[call]()) as unknown as Value;
       case 'nextTime': {
         const time = await queue.nextTime();
         return time === null ? null : time - Date.now(); // the clocks of two machines differ
-      }
-      case 'paused': {
-        const pause = await queue.paused();
-        return pause === null ? null : { ...pause };
-      }
-      case 'needs':
-        return { ...(await queue.needs()) };
-      case 'search': {
-        const search = await queue.search();
-        return search === null ? null : (search as unknown as Value);
       }
       case 'report':
         return queue.report(STEP(first, 'report'));

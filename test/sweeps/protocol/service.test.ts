@@ -29,7 +29,6 @@ beforeEach(async () => {
     authentication: new Authentication({ trust: parseAddresses([], '--trust'), token: null }),
     lifetime: 60_000,
     resultInTable: async () => null,
-    report: () => {},
     tell: (message) => told.push(message),
   });
 });
