@@ -249,6 +249,7 @@ describe.each(KINDS)('on $name', (kind) => {
       );
       expect((await experiment.status()).counts).toMatchObject({ pending: 1, active: 0 });
       expect((await ask({ ...request, worker_id: 'gpu1' })).type).toBe('task');
+      await until(() => /Assigned task exp1_vary_width_0_42 to gpu1/.test(experiment.log()));
       await ask({ type: 'submit_result', ...about, result_data: { accuracy: 0.9 } });
       expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
       // The answer was lost: saying it again changes nothing. The other one is too late.
