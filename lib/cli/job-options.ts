@@ -102,5 +102,5 @@ export const JOB_HOOKS: JobHooks = {
       giveUp();
       say(`job ${id} was not started: its number can't be printed`);
     }),
-  followElsewhere: async (job) => (await import('./jobs-elsewhere.ts')).followElsewhere(job),
+  followElsewhere: async (jobs, tell) => (await import('./jobs-elsewhere.ts')).followJobs(jobs, tell),
 };

@@ -21,7 +21,7 @@ import { sanitize } from '../platform/index.ts';
 import { usage } from './command-line.ts';
 import { print, say, write } from './output.ts';
 
-export { followElsewhere, livingElsewhere } from '../fleet/index.ts';
+export { followJobs, livingElsewhere } from '../fleet/index.ts';
 
 /** The place of a job that moves, or its own address. Ends this process where it has no place: it has ended, or isn't submitted yet. */
 async function placeNow(address: JobAddress): Promise<JobAddress> {

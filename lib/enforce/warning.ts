@@ -1,8 +1,8 @@
 // Tells a user of what will happen to a process: on the user's terminals, and by the command of the configuration.
 import { closeSync, constants, fstatSync, openSync, readdirSync, writeSync } from 'node:fs';
 import { loadNotificationTargets } from '../config/index.ts';
-import { errorCode, ifPossible, isFailure } from '../errors.ts';
-import { hostName, killGroup } from '../platform/index.ts';
+import { ifPossible, isFailure } from '../errors.ts';
+import { hostName, runLimited } from '../platform/index.ts';
 
 const TERMINALS = '/dev/pts';
 const COMMAND_TIMEOUT_MS = 30_000;
@@ -42,9 +42,7 @@ export function runNotifyCommand(
   onFailure: (why: string) => void,
 ): void {
   const { command } = loadNotificationTargets();
-  const [program, ...args] = command ?? [];
-  if (program === undefined) return;
-  const { spawn } = process.getBuiltinModule('node:child_process');
+  if (command === null) return;
   const env = {
     PATH: process.env.PATH,
     USER: user,
@@ -52,24 +50,8 @@ export function runNotifyCommand(
     GPU_OWNER_EVENT: event,
     GPU_OWNER_TEXT: text,
   };
-  const refuse = (error: unknown) => onFailure(`it can't be started (${errorCode(error)})`);
-  const start = () =>
-    spawn(program, args, { cwd: '/', env, uid, gid, detached: true, stdio: ['pipe', 'ignore', 'ignore'] });
-  let child: ReturnType<typeof start>;
-  try {
-    child = start();
-  } catch (error) {
-    refuse(error); // Node.js throws some errors, such as ENOTDIR
-    return;
-  }
-  child.stdin.on('error', () => {}).end(`${JSON.stringify({ event, text, host: hostName(), user })}\n`);
-  const timer = setTimeout(killGroup, COMMAND_TIMEOUT_MS, child.pid, 'SIGKILL');
-  child.on('error', (error) => {
-    clearTimeout(timer);
-    refuse(error);
-  });
-  child.on('exit', (code, signal) => {
-    clearTimeout(timer);
-    if (code !== 0) onFailure(signal === null ? `exit code ${code}` : `ended by ${signal}`);
+  const message = `${JSON.stringify({ event, text, host: hostName(), user })}\n`;
+  void runLimited(command, message, COMMAND_TIMEOUT_MS, { env, uid, gid }).then((why) => {
+    if (why !== null) onFailure(why);
   });
 }

@@ -32,7 +32,6 @@ export type { OutputPiece, Records } from './host-records.ts';
 export {
   ANSWER_TIMEOUT_MS,
   type AskedJobs,
-  followElsewhere,
   followJobs,
   hostFailed,
   hostOf,

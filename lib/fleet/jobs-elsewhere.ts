@@ -6,7 +6,7 @@ import {
   isLiving,
   type Job,
   type JobElsewhere,
-  type JobProcess,
+  type JobHooks,
   MOVED,
   wordOf,
 } from '../jobs/index.ts';
@@ -23,7 +23,6 @@ import {
 } from './any-jobs.ts';
 import { askHosts, configuredHost } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
-import type { FollowJobs } from './mover.ts';
 import { type MovingJob, MovingJobs } from './moving-job.ts';
 import { waitOnHost } from './remote-jobs.ts';
 
@@ -150,12 +149,7 @@ export async function livingElsewhere(
 }
 
 /** Waits for the jobs of other machines that a job is to follow. @returns why it can't start; null: it can */
-export function followElsewhere(job: JobProcess): Promise<string | null> {
-  return followJobs(job.elsewhere, (reason) => job.waitsElsewhere(reason));
-}
-
-/** As {@link followElsewhere}. */
-export const followJobs: FollowJobs = async (jobs, tell) => {
+export const followJobs: JobHooks['followElsewhere'] = async (jobs, tell) => {
   tell(null);
   const names = [...new Set(jobs.map(({ host }) => host))];
   const obstacles = await Promise.all(
@@ -175,7 +169,7 @@ export const followJobs: FollowJobs = async (jobs, tell) => {
   return obstacles.flat().find((why) => why !== null) ?? null;
 };
 
-/** Waits for jobs that move. @returns as {@link followElsewhere}, of each */
+/** Waits for jobs that move. @returns as {@link followJobs}, of each */
 function followMoving(wanted: readonly JobElsewhere[], onLost: (reason: string) => void) {
   const ends = wanted.map(async ({ id, isOk }) => {
     const ended = await endOfMoving(id, onLost);

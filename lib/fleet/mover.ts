@@ -2,7 +2,7 @@
 // over one connection, and asks further ones only to move. Where a job starts is decided on the hosts, by the words of its places, so that
 // neither a crash of this process nor a lost answer runs a job twice. docs/decisions/058-moving-jobs.md
 import type { Host } from '../config/index.ts';
-import { type JobElsewhere, type PlaceState, STARTED } from '../jobs/index.ts';
+import { type JobHooks, type PlaceState, STARTED } from '../jobs/index.ts';
 import { sleep, TIMEOUTS } from '../platform/index.ts';
 import type { Snapshot } from '../shapes/index.ts';
 import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
@@ -89,16 +89,10 @@ function placeAt(host: string): Place {
   return { host, key: newKey(), id: null, boot: null, uid: null };
 }
 
-/** Waits for jobs. @param onLost called with each new reason why a host doesn't answer @returns why one that follows them can't start; null: it can */
-export type FollowJobs = (
-  jobs: readonly JobElsewhere[],
-  onLost: (reason: string | null) => void,
-) => Promise<string | null>;
-
 export class Mover {
   readonly #jobs: MovingJobs;
   readonly #hostOf: (name: string) => Host;
-  readonly #follow: FollowJobs;
+  readonly #follow: JobHooks['followElsewhere'];
   readonly #connections: Connections;
   /** Jobs that wait for others. */
   readonly #following = new Set<number>();
@@ -114,7 +108,7 @@ export class Mover {
   /** When a host may be asked again, for a job; `open`: the GPUs that it had when it was asked. */
   readonly #pauses = new Map<string, { until: number; ms: number; open: ReadonlySet<string> }>();
 
-  constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: FollowJobs) {
+  constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: JobHooks['followElsewhere']) {
     this.#jobs = jobs;
     this.#follow = follow;
     this.#connections = new Connections(jobs.path);

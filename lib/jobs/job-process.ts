@@ -39,8 +39,14 @@ import type { TimeLimit } from './time-limit.ts';
 export interface JobHooks {
   /** Tells the number of a job that is about to start. The job won't start if that can't be told: `giveUp` removes it. */
   announce: (id: number, giveUp: () => void) => void;
-  /** Waits for the jobs of other machines that a job is to follow. @returns why it can't start; null: it can */
-  followElsewhere: (job: JobProcess) => Promise<string | null>;
+  /**
+   * Waits for the jobs of other machines that a job is to follow.
+   * @param tell why it waits for them, in a line; null: they are what it waits for @returns why it can't start; null: it can
+   */
+  followElsewhere: (
+    jobs: readonly JobElsewhere[],
+    tell: (reason: string | null) => void,
+  ) => Promise<string | null>;
 }
 
 /** A command that a job runs on GPUs. */
@@ -71,7 +77,6 @@ export class JobProcess implements BackgroundJob {
   #progress: JobProgress = { pid: process.pid };
   /** The job's tag in the wait queue, as text. */
   #order: string | undefined;
-  #isPruned = false;
 
   private constructor(store: JobStore, start: JobStart, hooks: JobHooks) {
     this.store = store;
@@ -136,9 +141,13 @@ export class JobProcess implements BackgroundJob {
     this.#detach();
     if (this.isRestarted) return;
     await this.#followed();
-    const isElsewhere = (this.request.elsewhere ?? []).length > 0;
+    const { elsewhere = [] } = this.request;
+    const others = describeDependencies(this.request);
+    const tell = (reason: string | null) =>
+      this.#tell({ reason: reason === null ? others : `${others} (${reason})` });
     const why =
-      obstacleOf(this.store, this.#before) ?? (isElsewhere ? await this.#hooks.followElsewhere(this) : null);
+      obstacleOf(this.store, this.#before) ??
+      (elsewhere.length > 0 ? await this.#hooks.followElsewhere(elsewhere, tell) : null);
     if (why === null) return;
     this.#fail(EX_TERMINATED, why);
     throw new CommandEnd(new GPUOwnerError('ERR_ABORTED', `cancelled: ${why}`), EX_TERMINATED);
@@ -250,17 +259,6 @@ export class JobProcess implements BackgroundJob {
     return (this.request.notBefore ?? 0) - Date.now();
   }
 
-  /** Jobs of other machines that it is to follow. */
-  get elsewhere(): readonly JobElsewhere[] {
-    return this.request.elsewhere ?? [];
-  }
-
-  /** Notes why it waits for them. @param reason a line; null: they are what it waits for */
-  waitsElsewhere(reason: string | null): void {
-    const others = describeDependencies(this.request);
-    this.#tell({ reason: reason === null ? others : `${others} (${reason})` });
-  }
-
   /** @param giveBack releases what is held, if the job can't be told */
   #leaveSubmitter(giveBack = () => {}): void {
     const { id } = this.request;
@@ -310,22 +308,18 @@ export class JobProcess implements BackgroundJob {
     wait: WaitOptions | null,
     asked: TimeLimit | null,
   ): Promise<{ claim: JobClaim; limit: TimeLimit | null }> {
-    if (this.#start.kind === 'woken') this.#isPruned = true;
-    else this.#tell({ reason: 'starting' });
+    if (this.#start.kind !== 'woken') this.#tell({ reason: 'starting' });
     this.#handOverSlot();
     const onWaiting: WaitOptions['onWaiting'] = (state) => {
       wait?.onWaiting?.(state);
       const reason = state.position === null ? 'waiting' : 'waiting for GPUs';
       this.#tell({ reason, hidden: describeHidden(state.gpus) });
     };
-    const claiming = claimForJob(
+    const claim = await claimForJob(
       this.#ownSettings(settings),
       wait === null ? null : { ...wait, onWaiting },
       this.#start,
     );
-    // While the driver answers, this process has nothing else to do.
-    setImmediate(() => this.#prune());
-    const claim = await claiming;
     this.#prune();
     const gpus = claim.gpus.map(({ index, instance, uuid, parent }) =>
       instance === null ? { index, uuid } : { index, instance, uuid, parent },
@@ -367,8 +361,6 @@ export class JobProcess implements BackgroundJob {
   }
 
   #prune(): void {
-    if (this.#isPruned) return;
-    this.#isPruned = true;
     try {
       this.store.prune();
       pruneMoves(this.store, jobLimits().jobsKeptFor);

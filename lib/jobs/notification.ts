@@ -4,7 +4,7 @@
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
-import { errorCode, errorMessage, GPUOwnerError, ifPossible } from '../errors.ts';
+import { errorMessage, GPUOwnerError, ifPossible } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
@@ -12,9 +12,9 @@ import {
   formatSince,
   hostName,
   isoTime,
-  killGroup,
   now,
   ownProgram,
+  runLimited,
   sanitize,
   showValue,
   sleep,
@@ -34,8 +34,6 @@ export const LIMITS = {
   /** Before each further try. */
   pausesMs: [1_000, 5_000],
   commandMs: 30_000,
-  /** Between SIGTERM and SIGKILL. */
-  graceMs: 2_000,
   /** How long the end is kept back until the start has been told. */
   startedMs: 60_000,
 };
@@ -43,10 +41,6 @@ export const LIMITS = {
 const LOG = 'notifications';
 const FOR_OWNER = 0o600;
 const POLL_MS = 50;
-/** How long the output of a command is waited for that has ended: what it has started may have it open. */
-const OUTPUT_MS = 500;
-/** How much of a failed command's output is logged. */
-const MAX_OUTPUT_LENGTH = 1_000;
 
 /** Variables of a job that are not for the notifier: some are the job's alone, and some make Node.js write what it sends. */
 const UNWANTED = [
@@ -148,7 +142,8 @@ async function notify(store: JobStore, id: number, event: JobEvent, limits: type
       `${message.event}: ${target} ${failure === null ? 'was notified' : `was not notified: ${sanitize(failure, 2_000)}`}`,
     );
   await Promise.all([
-    command && runCommand(command, message, limits).then((why) => report(showValue(command[0]), why)),
+    command &&
+      runCommand(command, message, limits.commandMs).then((why) => report(showValue(command[0]), why)),
     webhook && post(webhook, message, limits).then((why) => report(webhook.host, why)),
   ]);
 }
@@ -205,12 +200,7 @@ function titleOf({ id, name }: Job): string {
 }
 
 /** @returns why it failed */
-function runCommand(
-  [program = '', ...args]: readonly string[],
-  message: Message,
-  { commandMs, graceMs }: typeof LIMITS,
-): Promise<string | null> {
-  const { spawn } = process.getBuiltinModule('node:child_process');
+function runCommand(words: readonly string[], message: Message, limitMs: number): Promise<string | null> {
   const { event, text, job } = message;
   const env = {
     ...process.env,
@@ -222,45 +212,7 @@ function runCommand(
     GPU_OWNER_JOB_EXIT_CODE: String(job.exitCode ?? ''),
     GPU_OWNER_JOB_OUTPUT: job.output ?? '',
   };
-  return new Promise((resolve) => {
-    let said = '';
-    let isLate = false;
-    const timers: NodeJS.Timeout[] = [];
-    const done = (failure: string | null) => {
-      for (const timer of timers) clearTimeout(timer);
-      resolve(failure && `${failure}${said === '' ? '' : `: ${said.trim()}`}`);
-    };
-    const refuse = (error: unknown) => done(`it can't be started (${errorCode(error)})`);
-    // In a session of its own: what it starts is ended with it.
-    const start = () => spawn(program, args, { cwd: '/', env, detached: true });
-    let child: ReturnType<typeof start>;
-    try {
-      child = start();
-    } catch (error) {
-      return refuse(error); // Node.js throws some errors, such as ENOTDIR
-    }
-    const hear = (chunk: Buffer) => {
-      said = (said + chunk.toString()).slice(0, MAX_OUTPUT_LENGTH);
-    };
-    child.stdout.on('data', hear);
-    child.stderr.on('data', hear);
-    child.stdin.on('error', () => {}).end(`${JSON.stringify(message)}\n`);
-    child.on('error', refuse);
-    child.on('exit', (code, signal) => {
-      if (isLate) killGroup(child.pid, 'SIGKILL');
-      const how = signal === null ? `exit code ${code}` : `ended by ${signal}`;
-      const failure = isLate ? `it took longer than ${formatDuration(commandMs)}` : code === 0 ? null : how;
-      child.on('close', () => done(failure));
-      timers.push(setTimeout(done, OUTPUT_MS, failure));
-    });
-    const end = () => {
-      isLate = true;
-      killGroup(child.pid, 'SIGTERM');
-      timers.push(setTimeout(killGroup, graceMs, child.pid, 'SIGKILL'));
-      timers.push(setTimeout(done, 2 * graceMs, 'it cannot be ended'));
-    };
-    timers.push(setTimeout(end, commandMs));
-  });
+  return runLimited(words, `${JSON.stringify(message)}\n`, limitMs, { env });
 }
 
 /** @returns why it failed */

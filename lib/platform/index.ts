@@ -50,6 +50,7 @@ export {
   readLocks,
   searchLockedFiles,
 } from './kernel-locks.ts';
+export { runLimited } from './limited-program.ts';
 export { formatMoment, parseDate, parseMoment, parseMonth } from './moments.ts';
 export {
   descendsFrom,

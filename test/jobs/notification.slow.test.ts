@@ -143,7 +143,7 @@ function answering(answer: Answer) {
 
 const QUICK = { ...LIMITS, pausesMs: [20, 20] };
 /** For what hangs. */
-const SHORT = { ...QUICK, postMs: 300, commandMs: 300, graceMs: 200 };
+const SHORT = { ...QUICK, postMs: 300, commandMs: 300 };
 /** For what hangs after it has done something. */
 const LONGER = { ...SHORT, postMs: 2_000, commandMs: 3_000 };
 
