@@ -137,16 +137,6 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
       expect((await seen.getJobs(['failed'])).map(({ failedReason }) => failedReason)).toEqual([
         'exit code 1',
       ]);
-      await queue.pause('person', 'lunch');
-      expect(await seen.isPaused()).toBe(true);
-      await queue.resume();
-      await seen.pause();
-      expect(await queue.paused()).toMatchObject({
-        by: 'person',
-        message: expect.stringMatching(/dashboard/),
-      });
-      await queue.resume();
-      expect(await seen.isPaused()).toBe(false);
       await queue.retry({ state: 'failed' });
       await queue.retry({ state: 'cancelled' });
       expect(await seen.getJobCounts('failed', 'prioritized')).toEqual({ failed: 0, prioritized: 3 });

@@ -6,9 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
 import { Literal } from '../../../lib/sweeps/task/index.ts';
-import { pause } from '../../support/machine.ts';
 import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
-import { takeFrom, worker } from './conformance.ts';
+import { takeFrom } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 
 describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRedis}`}`, () => {
@@ -40,7 +39,6 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
   };
 
   test('show tasks of all states, with names, parameters, results, errors and logs', async () => {
-    expect(await seen.getWorkers()).toEqual([]);
     const states = ['completed', 'failed', 'delayed', 'cancelled', 'again', 'active'];
     await queue.enqueue([...states.map((n) => spec({ n, seed: 7 })), spec(odd)]);
     const tokens: string[] = [];
@@ -112,37 +110,9 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     expect((await takeFrom(queue)).task.parameters).toMatchObject({ text: odd.text, nan: Number.NaN });
   });
 
-  test('can pause and resume the experiment', async () => {
-    await seen.pause();
-    expect(await queue.take(worker)).toBeNull();
-    const paused = await queue.paused();
-    expect(paused).toMatchObject({ by: 'person', message: 'paused in a dashboard of BullMQ' });
-    await pause(5);
-    expect(await queue.paused()).toEqual(paused); // the pause is the same at each look
-    await seen.resume();
-    expect(await queue.paused()).toBeNull();
-    // Ours is lifted by `exp resume` alone: what the status says is so.
-    await queue.enqueue([spec({ n: 'in a pause' })]);
-    await queue.pause('person', 'lunch');
-    await seen.resume();
-    expect(await queue.paused()).toMatchObject({ message: 'lunch' });
-    expect(await queue.take(worker)).toBeNull();
-    await queue.pause('person', 'again');
-    expect(await seen.isPaused()).toBe(true);
-    await queue.resume();
-    expect(await queue.take(worker)).not.toBeNull();
-  });
-
-  test('show metrics, the pause, and who works on a task', async () => {
+  test('show metrics', async () => {
     const metrics = await seen.exportPrometheusMetrics();
     expect(metrics).toMatch(/^bullmq_job_count\{queue="lab@[^"]+", state="completed"\} 1$/m);
     expect(metrics).toMatch(/^bullmq_job_count\{queue="lab@[^"]+", state="failed"\} 1$/m);
-    expect(await seen.isPaused()).toBe(false);
-    await queue.pause('failures', 'all of them');
-    expect(await seen.isPaused()).toBe(true);
-    await queue.resume();
-    expect(await seen.isPaused()).toBe(false);
-    // This process takes tasks; the connection that looks on doesn't.
-    expect(await seen.getWorkers()).toMatchObject([{ rawname: expect.stringMatching(/:w:here-\d+$/) }]);
   });
 });

@@ -82,7 +82,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
 
   const FIELDS = {
     job: 'name data opts progress returnvalue failedReason pb processedOn finishedOn atm stc ats priority delay timestamp',
-    settings: 'sequence pause outside project',
+    settings: 'sequence pause project',
   };
   const JOB = FIELDS.job.split(' ');
   // One has none; each of the others has another value.

@@ -107,20 +107,6 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     }
   }
 
-  test('may have a certificate of an authority in NODE_EXTRA_CA_CERTS', async () => {
-    const server = await start({ tls: true });
-    const bare = server.url('project=extra').replace(/&ca=.*/, '');
-    await expect(openQueue(bare, directory)).rejects.toMatchObject({ code: 'ERR_QUEUE' });
-    vi.stubEnv('NODE_EXTRA_CA_CERTS', join(directory, 'none.pem'));
-    await expect(openQueue(bare, directory)).rejects.toMatchObject({ code: 'ERR_QUEUE' });
-    expect(warnings.at(-1)).toMatch(
-      /NODE_EXTRA_CA_CERTS: '.*none.pem' is ignored, as Node.js does: .*no such file/,
-    );
-    vi.stubEnv('NODE_EXTRA_CA_CERTS', server.certificate);
-    await works(bare);
-    vi.unstubAllEnvs();
-  });
-
   test('are used with TLS and a password', async () => {
     const server = await start({ tls: true, password: 's3cret:/?#' });
     await works(server.url('project=tls'));
@@ -234,7 +220,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
   });
 
   test('with other names for commands are refused', async () => {
-    for (const command of ['INFO', 'EVALSHA', 'TIME']) {
+    for (const command of ['INFO', 'EVALSHA']) {
       const server = await start({ settings: [`rename-command ${command} ""`] });
       await expect(openQueue(server.url('project=x'), directory), command).rejects.toMatchObject({
         code: 'ERR_QUEUE',

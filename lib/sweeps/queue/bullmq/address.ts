@@ -1,8 +1,7 @@
 import { accessSync, closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { createSecureContext, type SecureContext } from 'node:tls';
 import type { RedisOptions } from 'ioredis';
-import { errorCode, errorMessage, GPUOwnerError } from '../../../errors.ts';
+import { errorCode, GPUOwnerError } from '../../../errors.ts';
 import { sanitize, shellWords, showValue, userName, warnOnce } from '../../../platform/index.ts';
 
 /** The address of a queue on Redis. */
@@ -79,12 +78,15 @@ export function parseAddress(text: string, project: string): Address {
   const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
   const port = url.port === '' ? PORT : Number(url.port);
   const password = passwordOf(url);
+  const ca = parameter('ca');
   const connection: RedisOptions = {
     ...(socket ? { path } : { host, port }),
     db: Number(database),
     ...(url.username === '' ? {} : { username: decoded(url.username) }),
     ...(password === null ? {} : { password }),
-    ...(url.protocol === 'rediss:' ? { tls: tlsOf(parameter('ca')) } : {}),
+    ...(url.protocol === 'rediss:'
+      ? { tls: ca === null ? {} : { ca: readConfigured(ca, 'the parameter ca of the queue') } }
+      : {}),
   };
   const where = socket ? `redis+unix://${path}` : `${url.protocol}//${url.hostname}:${port}`;
   return {
@@ -124,27 +126,6 @@ function passwordOf(url: URL): string | null {
     .replace(/\r?\n$/, '');
   if (read === '') throw wrong(`needs a password, and the file of GPU_OWNER_QUEUE_PASSWORD_FILE is empty`);
   return read;
-}
-
-function tlsOf(ca: string | null): NonNullable<RedisOptions['tls']> {
-  if (ca !== null) return { ca: readConfigured(ca, 'the parameter ca of the queue') };
-  const { NODE_EXTRA_CA_CERTS: extra } = process.env;
-  if (!extra) return {};
-  // The launcher keeps them from Node.js. The option `ca` would replace the authorities that Node.js trusts.
-  const secureContext = createSecureContext() as SecureContext & {
-    context: { addCACert(pem: Uint8Array): void };
-  };
-  try {
-    secureContext.context.addCACert(readFileSync(extra));
-  } catch (error) {
-    warnOnce(
-      sanitize(
-        `NODE_EXTRA_CA_CERTS: ${showValue(extra)} is ignored, as Node.js does: ${errorMessage(error)}`,
-        500,
-      ),
-    );
-  }
-  return { secureContext };
 }
 
 /**

@@ -77,21 +77,17 @@ async function take(
   worker: WorkerInfo,
   lifetime?: number,
 ): Promise<Attempt | null> {
-  await store.requeueDoubtful();
-  void store.connection.setName(worker.host);
   for (let hasLooked = false, tries = 0; tries < MAX_TRIES; tries++) {
     const token = newToken();
     const holder: Holder = { ...worker, token, kind: lifetime === undefined ? 'heartbeat' : 'lifetime' };
     const asked = renewal.time;
-    const { isPaused } = await store.settings();
-    const job = isPaused ? null : await store.next(holder).catch(store.doubt(token));
+    const job = (await store.isPaused()) ? null : await store.next(holder);
     if (job === null) {
-      await store.check();
       if (hasLooked || (await store.endLost()) === 0) return null;
       hasLooked = true;
       continue;
     }
-    const attempt = await begin(store, renewal, job, holder, lifetime, asked).catch(store.doubt(token));
+    const attempt = await begin(store, renewal, job, holder, lifetime, asked);
     if (attempt !== null) return attempt;
   }
   return null;
@@ -121,8 +117,7 @@ async function begin(
     await store.failLost(job, token);
     return null;
   }
-  const { isPaused } = await store.settings();
-  if (isPaused) {
+  if (await store.isPaused()) {
     await store.putBack(id, token);
     return null;
   }

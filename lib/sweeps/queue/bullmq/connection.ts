@@ -6,7 +6,7 @@ import { now, sleep } from '../../../platform/index.ts';
 import { unusable } from '../queue.ts';
 import type { Address } from './address.ts';
 import { explain, isPassing } from './errors.ts';
-import { checkServer, refusalOf } from './server.ts';
+import { checkServer } from './server.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const ANSWER_TIMEOUT_MS = 5_000;
@@ -84,7 +84,6 @@ export class RedisConnection {
   readonly #createBackend: () => JobOperations;
   #lastError: unknown = null;
   #closed = false;
-  #isNamed = false;
 
   private constructor(address: Address, { Redis, createRedisBackend }: ReturnType<typeof loadPackages>) {
     this.address = address;
@@ -146,7 +145,7 @@ export class RedisConnection {
       for (let times = 0; times < 2; times++) await connection.jobs.getCounts(['active']);
     } catch (error) {
       connection.close();
-      throw explain((await refusalOf(address.connection, error)) ?? error, address.url);
+      throw explain(error, address.url);
     }
     return connection;
   }
@@ -187,17 +186,6 @@ export class RedisConnection {
       }
       await sleep(50);
     }
-  }
-
-  /** Names the connection as BullMQ names its workers', so that dashboards list this process. Never rejects. */
-  async setName(host: string): Promise<void> {
-    if (this.#isNamed) return;
-    this.#isNamed = true;
-    const queue = Buffer.from(this.address.name).toString('base64');
-    // Longer names are refused.
-    const name = `gpu-owner:${queue}:w:${host.replace(/[^A-Za-z0-9._-]/g, '_')}-${process.pid}`;
-    this.client.options.connectionName = name; // for later connections
-    await this.client.client('SETNAME', name).catch(() => {});
   }
 
   get isReady(): boolean {

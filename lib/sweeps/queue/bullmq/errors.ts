@@ -111,7 +111,8 @@ export function explain(error: unknown, url: string): GPUOwnerError {
     return unusable(
       url,
       `doesn't answer (${sanitize(text, 200)})`,
-      'Check that Redis runs, that it can be reached from here, and whether it uses TLS (rediss://) or not (redis://).',
+      'Check that Redis runs, that it can be reached from here, and whether it uses TLS (rediss://) or not (redis://). ' +
+        "A Redis in protected mode, without 'requirepass', or with 'maxclients' connections closes others: its log says so.",
       error,
     );
   }

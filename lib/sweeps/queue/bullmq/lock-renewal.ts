@@ -1,16 +1,9 @@
-import { randomBytes } from 'node:crypto';
-import { errorCode } from '../../../errors.ts';
-import {
-  bootId,
-  bootMilliseconds,
-  now,
-  pidNamespace,
-  readProcessStat,
-  schema,
-} from '../../../platform/index.ts';
+import { bootMilliseconds, now } from '../../../platform/index.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Attempt, Deadline, Management, ManagerInfo } from '../queue.ts';
+import { readCount, readRecord, readText } from '../records.ts';
 import { type RedisConnection, serverTime } from './connection.ts';
+import { newToken } from './jobs.ts';
 import type { JobStore } from './store.ts';
 
 /** How often Redis is polled while a caller waits for changes. */
@@ -157,7 +150,6 @@ export class LockRenewal {
       }
       if (!isChanged) return;
       this.#version = version;
-      await this.#store.readSettings();
       this.#notifier.notify();
     } catch {
       // Next time. Callers that need the queue now meet the error themselves.
@@ -253,9 +245,8 @@ export class Leadership {
   async take({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
     if (this.#record !== null) return null;
     const { connection } = this.#store;
-    const record = leaderRecord({ host, pid });
-    const before = await connection.redis.get(connection.key('manager'));
-    if (before !== null && isDead(before)) await unlock(connection, 'manager', before);
+    // The nonce tells it from other leaders of the same process.
+    const record = JSON.stringify({ host, pid, of: newToken() });
     const asked = this.#renewal.time;
     if (!(await tryLock(connection, 'manager', record, connection.lock))) return null;
     await this.#store.notify();
@@ -278,9 +269,9 @@ export class Leadership {
     const { redis } = connection;
     const name = connection.key('manager');
     const [text, left, now] = await Promise.all([redis.get(name), redis.pttl(name), serverTime(redis)]);
-    if (text === null || isDead(text)) return null;
-    const { host = '', pid = 0 } = readLeader(text) ?? {};
-    return { host, pid, until: now + left };
+    if (text === null) return null;
+    const { host, pid } = readRecord(text);
+    return { host: readText(host), pid: readCount(pid), until: now + left };
   }
 
   async release(): Promise<void> {
@@ -291,44 +282,4 @@ export class Leadership {
     await unlock(this.#store.connection, 'manager', record);
     await this.#store.notify();
   }
-}
-
-/** The leader as Redis has it. Other processes of its machine look at `process`; null: not known. */
-const LEADER = schema.record({
-  host: schema.or(schema.text, ''),
-  pid: schema.or(schema.whole(), 0),
-  process: schema.or(
-    schema.record({ boot: schema.text, namespace: schema.text, pid: schema.whole(), start: schema.text }),
-    null,
-  ),
-});
-
-function readLeader(text: string): schema.Checked<typeof LEADER> | null {
-  return schema.readAs(schema.jsonOf(LEADER), text);
-}
-
-function leaderRecord({ host, pid }: { host: string; pid: number }): string {
-  const start = readProcessStat(process.pid)?.startTicks ?? '';
-  const leader = { boot: bootId(), namespace: pidNamespace() ?? '', pid: process.pid, start };
-  // The nonce tells it from other leaders of the same process.
-  return JSON.stringify({ host, pid, of: randomBytes(8).toString('hex'), process: leader });
-}
-
-/**
- * Whether the leader's process has certainly ended: then no process needs to wait until its lock expires. Known only of
- * processes whose PIDs mean the same here: of this boot of this machine, in this namespace.
- */
-function isDead(text: string): boolean {
-  const record = readLeader(text);
-  if (record === null) return true; // a process whose record can't be read doesn't renew it
-  const { boot, namespace, pid, start } = record.process ?? { boot: '', namespace: '', pid: 0, start: '' };
-  if (boot === '' || namespace === '' || boot !== bootId() || namespace !== pidNamespace()) return false;
-  try {
-    process.kill(pid, 0);
-  } catch (error) {
-    return errorCode(error) === 'ESRCH';
-  }
-  // The PID may be another process's by now. A zombie has ended, but its parent doesn't know yet.
-  const stat = readProcessStat(pid);
-  return stat !== null && start !== '' && (stat.state === 'Z' || stat.startTicks !== start);
 }

@@ -1,8 +1,4 @@
-// Checks of a server before its queue is used, and the reason with which a server refuses a connection.
-import { connect as connectTCP } from 'node:net';
-import { connect as connectTLS } from 'node:tls';
-import type { Redis, RedisOptions } from 'ioredis';
-import { asError } from '../../../errors.ts';
+import type { Redis } from 'ioredis';
 import { sanitize, warnOnce } from '../../../platform/index.ts';
 import { unusable } from '../queue.ts';
 
@@ -28,7 +24,6 @@ export async function checkServer(redis: Redis, url: string): Promise<void> {
       'Name the server that it watches (redis-cli -p PORT SENTINEL get-master-addr-by-name NAME).',
     );
   }
-  await redis.time(); // may have another name
   if (info.get('cluster_enabled') === '1') {
     throw unusable(url, 'is a cluster', 'Use a single Redis server: a queue does not work on a cluster.');
   }
@@ -51,41 +46,4 @@ export async function checkServer(redis: Redis, url: string): Promise<void> {
   } else if (info.get('aof_last_write_status') === 'err') {
     warn("can't write its file at the moment: make room on the disk of Redis");
   }
-}
-
-const ANSWER_TIMEOUT_MS = 1_000;
-const MAX_LENGTH = 4_096;
-
-/** Errors of a connection that the server has closed. */
-const CLOSED = /EPIPE|ECONNRESET|Connection is closed/;
-
-/**
- * Connects once more, sends nothing, and reads what the server says: a server that refuses a connection says why and closes at once, so
- * that a client which writes may never read it.
- * @param error with which a client has failed
- * @returns the server's own error; null: it says none, or this isn't about a closed connection
- */
-export async function refusalOf(
-  { host, port, path, tls }: RedisOptions,
-  error: unknown,
-): Promise<Error | null> {
-  const { message, code = '' } = asError(error);
-  if (!CLOSED.test(`${code} ${message}`)) return null;
-  const where = path === undefined ? { host: host as string, port: port as number } : { path };
-  const said = await new Promise<string>((resolve) => {
-    let text = '';
-    const socket = tls ? connectTLS({ ...where, ...tls }) : connectTCP(where);
-    const end = () => {
-      socket.destroy();
-      resolve(text);
-    };
-    socket.setTimeout(ANSWER_TIMEOUT_MS, end);
-    socket.on('data', (bytes) => {
-      text += bytes;
-      if (/\n/.test(text) || text.length > MAX_LENGTH) end();
-    });
-    socket.on('error', end).on('close', end);
-  });
-  const refusal = /^-([^\r\n]+)/.exec(said)?.[1];
-  return refusal === undefined ? null : new Error(refusal);
 }

@@ -1,12 +1,12 @@
 import type { Pause, Queue } from '../queue.ts';
-import { readNeeds, readPause, readSearch, readTime } from '../records.ts';
+import { readNeeds, readPause, readSearch } from '../records.ts';
 import type { JobStore } from './store.ts';
 
-/** The methods of a queue about its needs, its search, and its pause: BullMQ's own, and a record that says why. */
+/** The methods of a queue about its needs, its search, and its pause: BullMQ's own would keep us from completing tasks by rows of tables. */
 export function settingMethods(
   store: JobStore,
 ): Pick<Queue, 'pause' | 'resume' | 'paused' | 'needs' | 'setNeeds' | 'setSearch' | 'search' | 'report'> {
-  const { jobs, redis } = store;
+  const { redis } = store;
   const settings = store.key('settings');
 
   return {
@@ -17,30 +17,19 @@ export function settingMethods(
       const stands = before !== null && (readPause(before).by === 'person' || readPause(before).by === by);
       const record: Pause = { by, message, since: Date.now() };
       if (!stands) await redis.hset(settings, 'pause', JSON.stringify(record));
-      await jobs.pause(true);
+      await store.notify();
     },
 
     async resume() {
       await store.check();
-      // Twice: a process that finds BullMQ paused without our record takes that for a pause in a dashboard.
-      await jobs.pause(false);
-      await redis.hdel(settings, 'pause', 'outside');
-      await jobs.pause(false);
+      await redis.hdel(settings, 'pause');
+      await store.notify();
     },
 
     async paused() {
       await store.check();
-      const [text, outside] = await redis.hmget(settings, 'pause', 'outside');
-      if (text) return readPause(text);
-      const isPaused = await jobs.hasQueueMetaField('paused');
-      if (!isPaused) {
-        if (outside) await redis.hdel(settings, 'outside');
-        return null;
-      }
-      // A dashboard doesn't say since when: since it was first seen.
-      if (!outside) await redis.hsetnx(settings, 'outside', Date.now());
-      const since = readTime(await redis.hget(settings, 'outside')) ?? Date.now();
-      return { by: 'person', message: 'paused in a dashboard of BullMQ', since };
+      const text = await redis.hget(settings, 'pause');
+      return text === null ? null : readPause(text);
     },
 
     async needs() {

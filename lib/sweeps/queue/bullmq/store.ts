@@ -1,4 +1,4 @@
-import { now, sleep } from '../../../platform/index.ts';
+import { sleep } from '../../../platform/index.ts';
 import { type Counts, MAX_BYTES, MAX_DELAY_MS, type State } from '../queue.ts';
 import { EVENTS, isDone, type RedisConnection, serverTime } from './connection.ts';
 import { removed } from './errors.ts';
@@ -22,25 +22,12 @@ const MAX_TRIES = 50;
 type Waiting = 'wait' | 'prioritized' | 'delayed';
 const WAITING: readonly Waiting[] = ['wait', 'prioritized', 'delayed'];
 
-/** For how long settings are taken for true that say nothing unusual, in ms. */
-const SETTINGS_MS = 1_000;
-
-interface Settings {
-  /** false: the records are gone. */
-  exists: boolean;
-  isPaused: boolean;
-}
-
 /** The jobs of a queue, and what is done to them in more than one step. Each step leaves them so that the next one can be repeated. */
 export class JobStore {
   readonly connection: RedisConnection;
 
   /** The workers that have jobs, as last seen: BullMQ forgets that when it gives them to others. */
   #holders = new Map<string, Last>();
-  #settings: Settings = { exists: true, isPaused: false };
-  #read = Number.NEGATIVE_INFINITY;
-  /** Tokens that may have got a task although an error was heard. */
-  readonly #doubtful = new Set<string>();
 
   constructor(connection: RedisConnection) {
     this.connection = connection;
@@ -94,20 +81,11 @@ export class JobStore {
     return new Set(await this.ids('active'));
   }
 
-  /** The settings of the queue, as read lately. */
-  async settings(): Promise<Settings> {
-    return now() - this.#read < SETTINGS_MS && !this.#settings.isPaused
-      ? this.#settings
-      : this.readSettings();
-  }
-
-  async readSettings(): Promise<Settings> {
-    const read = now();
-    const key = this.key('settings');
-    const [format, pause] = await this.redis.hmget(key, 'format', 'pause');
-    this.#settings = { exists: format != null, isPaused: pause != null };
-    this.#read = read;
-    return this.#settings;
+  /** Whether no task is to be given out. @throws ERR_QUEUE where the records are gone */
+  async isPaused(): Promise<boolean> {
+    const [format, pause] = await this.redis.hmget(this.key('settings'), 'format', 'pause');
+    if (format == null) throw removed(this.connection.address.url);
+    return pause != null;
   }
 
   /** Jobs that wait for a time, the next one first; and how many there are for which it never comes. */
@@ -144,7 +122,7 @@ export class JobStore {
 
   /** @throws ERR_QUEUE where the records are gone */
   async check(): Promise<void> {
-    if (!(await this.readSettings()).exists) throw removed(this.connection.address.url);
+    await this.isPaused();
   }
 
   /** Tells those who wait for changes of one that BullMQ doesn't tell itself. */
@@ -205,26 +183,6 @@ export class JobStore {
     return null;
   }
 
-  /** Notes that a token may have got a task, although its worker hears of an error. */
-  doubt(token: string): (error: unknown) => never {
-    return (error) => {
-      this.#doubtful.add(token);
-      throw error;
-    };
-  }
-
-  async requeueDoubtful(): Promise<void> {
-    for (const token of this.#doubtful) {
-      const job = await this.#heldBy(token);
-      if (job !== null) {
-        const why = 'the queue could not be reached when the task was given out';
-        const status = job.ended('given-back', why, { forgiven: job.status.forgiven + 1 });
-        await this.requeue(job.id, token, status, TaskJob.priority(job.starts(false), true));
-      }
-      this.#doubtful.delete(token);
-    }
-  }
-
   /** Gets a job that waits, or has failed. null: another worker has it by now. */
   async seize(job: TaskJob, holder: Holder): Promise<TaskJob | null> {
     const [found = null] = await this.seizeAll([job], () => holder);
@@ -244,27 +202,17 @@ export class JobStore {
       }),
     );
     const found: TaskJob[] = [];
-    const { isPaused: isRecorded } = await this.readSettings();
-    const isPaused = await jobs.hasQueueMetaField('paused');
-    // No worker takes one meanwhile: our own record says that there is a pause, unless it was made in a dashboard.
-    if (isPaused) await jobs.pause(false);
-    try {
-      for (let tries = 0; missing.size > 0 && tries < MAX_TRIES; tries++) {
-        const holders = [...missing].map(holder);
-        const taken = await Promise.all(holders.map((each) => this.next(each)));
-        const others: [string, string][] = [];
-        for (const [at, job] of taken.entries()) {
-          if (job === null) continue;
-          if (missing.delete(job.id)) found.push(job);
-          else others.push([job.id, (holders[at] as Holder).token]);
-        }
-        for (const [id, token] of others.reverse()) await this.putBack(id, token);
-        if (taken.includes(null)) break;
+    for (let tries = 0; missing.size > 0 && tries < MAX_TRIES; tries++) {
+      const holders = [...missing].map(holder);
+      const taken = await Promise.all(holders.map((each) => this.next(each)));
+      const others: [string, string][] = [];
+      for (const [at, job] of taken.entries()) {
+        if (job === null) continue;
+        if (missing.delete(job.id)) found.push(job);
+        else others.push([job.id, (holders[at] as Holder).token]);
       }
-    } finally {
-      if (isPaused) await jobs.pause(true);
-      // A person may have ended the pause meanwhile.
-      if (isPaused && isRecorded && !(await this.readSettings()).isPaused) await jobs.pause(false);
+      for (const [id, token] of others.reverse()) await this.putBack(id, token);
+      if (taken.includes(null)) break;
     }
     return found;
   }

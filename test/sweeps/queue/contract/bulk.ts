@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { pause, until } from '../../../support/machine.ts';
+import { until } from '../../../support/machine.ts';
 import { all, type QueueFixture, rowOf, takeFrom, takeWithin, worker } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
@@ -109,7 +109,7 @@ export function testBulk(fixture: () => QueueFixture): void {
     expect(await queue.completions(before?.sequence as number, 1)).toHaveLength(1);
   });
 
-  test('rows of tables complete what has no result', async () => {
+  test('rows of tables complete what has no result, in a pause as well', async () => {
     const queue = await fixture().opened(...[0, 1, 2, 3, 4].map((n) => spec({ n })));
     const rows = await all(queue.tasks());
     const [active, completed, failed, cancelled, pending] = rows.map(({ task }) => task.id) as [
@@ -123,6 +123,7 @@ export function testBulk(fixture: () => QueueFixture): void {
     await queue.complete((attempts[1] as (typeof attempts)[0]).token, { mine: true });
     await queue.fail((attempts[2] as (typeof attempts)[0]).token, { error: 'x', retry: false });
     await queue.cancel({ ids: [cancelled] });
+    await queue.pause('person', 'lunch');
     const refused = [active, completed, 't-unknown'].map((id) => ({ id, result: {} }));
     expect(await queue.importResults(refused)).toEqual([false, false, false]);
     for (const id of [failed, cancelled, pending]) {
@@ -161,19 +162,5 @@ export function testBulk(fixture: () => QueueFixture): void {
     expect(imported).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
     expect(await queue.importResults([])).toEqual([]);
     expect(await queue.counts()).toMatchObject({ active: 1, completed: 1_099 });
-  });
-
-  test('a queue that is resumed while rows are imported stays resumed', async () => {
-    const queue = await fixture().opened(...plainTasks(100));
-    const other = await fixture().open();
-    const rows = (await all(queue.tasks())).map(({ task: { id } }) => ({ id, result: { loss: 0.5 } }));
-    for (let from = 0; from < rows.length; from += 10) {
-      await queue.pause('person', 'lunch');
-      const imported = queue.importResults(rows.slice(from, from + 10));
-      await pause(from / 20);
-      await other.resume();
-      expect(await imported).not.toContain(false);
-      expect(await queue.paused()).toBeNull();
-    }
   });
 }
