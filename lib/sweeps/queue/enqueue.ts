@@ -1,6 +1,6 @@
 // Tasks on their way into a queue, for all engines: they come in batches, each of which is added as a whole or not at all.
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, sanitize } from '../../platform/index.ts';
+import { sanitize } from '../../platform/index.ts';
 import { type Destination, stringifyValue, type TaskSpec, taskId } from '../task/index.ts';
 import { DEFAULT_RETRIES, type Enqueued, type Queue, type State } from './queue.ts';
 import { commandOf, commandText, NO_COMMAND_TEXT, phaseInName } from './records.ts';
@@ -96,7 +96,6 @@ function mergeBatch(
   const fresh = new Map<string, IncomingTask & { kept: KeptTask }>();
   const merged = new Map<string, KeptTask>();
   const commands = new Map<string, string>();
-  const conflicts: string[] = [];
   for (const task of batch) {
     const { id, spec, command } = task;
     // A task that is active or completed keeps another command than came for it.
@@ -122,10 +121,7 @@ function mergeBatch(
     const has = came ?? kept.command;
     if (command !== has && command !== NO_COMMAND_TEXT) {
       const hasNone = has === NO_COMMAND_TEXT;
-      if (!hasNone && (came !== undefined || earlier === null)) {
-        conflicts.push(`${kept.name}: ${inWords(has)} and ${inWords(command)}`);
-        continue;
-      }
+      if (!hasNone && (came !== undefined || earlier === null)) throw conflictError(kept.name, has, command);
       if (hasNone || (kept.state !== 'active' && kept.state !== 'completed')) kept.command = command;
     }
     if (spec.retries !== undefined) kept.retries = spec.retries;
@@ -135,7 +131,6 @@ function mergeBatch(
     }
     merged.set(id, kept);
   }
-  if (conflicts.length > 0) throw conflictError(conflicts);
   const changed = new Map<string, KeptTask>();
   for (const [id, before] of known) {
     const kept = merged.get(id);
@@ -144,18 +139,13 @@ function mergeBatch(
   return { enqueued, fresh, changed };
 }
 
-/** How many conflicting tasks an error names. */
-const MAX_CONFLICTS = 3;
-
 /** Thrown for tasks with equal parameters and different commands. */
 export class CommandConflictError extends GPUOwnerError {}
 
-function conflictError(conflicts: readonly string[]): CommandConflictError {
-  const more = conflicts.length - MAX_CONFLICTS;
-  const list = listWords([...conflicts.slice(0, MAX_CONFLICTS), ...(more > 0 ? [`${more} more`] : [])]);
+function conflictError(name: string, command: string, other: string): CommandConflictError {
   return new CommandConflictError(
     'ERR_INVALID_ARGUMENT',
-    `equal parameters, different commands: ${list}. A task is its parameters: make them differ, or give the known tasks ` +
+    `equal parameters, different commands: ${name}: ${inWords(command)} and ${inWords(other)}. A task is its parameters: make them differ, or give the known tasks ` +
       'the new command (--replace-commands).',
   );
 }

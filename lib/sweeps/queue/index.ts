@@ -47,47 +47,12 @@ interface Opening {
   takesPart: boolean;
 }
 
-/** A kind of queue. Another one needs a line in `ENGINES`, and nothing else outside of its directory. */
-interface Engine {
-  /** Matches its URLs by their beginning. */
-  scheme: RegExp;
-  /** Examples of its URLs, for help and errors. */
-  examples: readonly string[];
-  /** Whether it is a server, which several machines share: then the project's directory may be on a network file system. */
-  isOnServer: boolean;
-  /** @returns null where there is no queue and none is to be made */
-  open(url: string, project: string, opening: Opening): Promise<Queue | null>;
-}
-
-const ENGINES: readonly Engine[] = [
-  {
-    scheme: /^sqlite:/,
-    examples: ['sqlite:PATH'],
-    isOnServer: false,
-    open: async (url, project, opening) => openSQLiteQueue(pathOf(url, project), opening.create),
-  },
-  {
-    scheme: /^(?:rediss?|redis\+unix):/i,
-    examples: ['redis://HOST', 'rediss://HOST'],
-    isOnServer: true,
-    open: async (url, project, opening) => {
-      // Only queues on Redis load its code.
-      const { openBullMQQueue } = await import('./bullmq/index.ts');
-      return openBullMQQueue(url, project, opening);
-    },
-  },
-];
-
 /** The URLs of queues, for help. */
-export const QUEUE_URLS: readonly string[] = ENGINES.flatMap(({ examples }) => examples);
+export const QUEUE_URLS: readonly string[] = ['sqlite:PATH', 'redis://HOST', 'rediss://HOST'];
 
-function engineOf(url: string): Engine | undefined {
-  return ENGINES.find(({ scheme }) => scheme.test(url));
-}
-
-/** Whether a URL names a queue on a server. The server's code isn't loaded for that. */
+/** Whether a URL names a queue on a server, which several machines share: then the project's directory may be on a network file system. */
 export function isOnServer(url: string): boolean {
-  return engineOf(url)?.isOnServer ?? false;
+  return /^(?:rediss?|redis\+unix):/i.test(url);
 }
 
 /**
@@ -117,12 +82,12 @@ export async function openQueue(
   project: string,
   { create = true, takesPart = false }: Partial<Opening> = {},
 ): Promise<Queue | null> {
-  const opening = { create, takesPart };
-  if (url !== null) {
-    const engine = engineOf(url);
-    if (engine === undefined) throw noQueue(url);
-    return engine.open(url, project, opening);
+  if (url !== null && isOnServer(url)) {
+    // Only queues on Redis load its code.
+    const { openBullMQQueue } = await import('./bullmq/index.ts');
+    return openBullMQQueue(url, project, { create, takesPart });
   }
+  if (url !== null) return openSQLiteQueue(pathOf(url, project), create);
   const found = create ? openProject(project) : findProject(project);
   return found === null ? null : openSQLiteQueue(resolve(found.state, 'queue.db'), create);
 }

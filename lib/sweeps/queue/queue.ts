@@ -214,7 +214,7 @@ export interface Queue {
    * Adds new tasks and names them; known tasks only get new destinations. Works in batches: after a crash, doing it again does the rest.
    * @param replaceCommands whether known tasks that are neither active nor completed get the new command; otherwise a different command is
    *   refused
-   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, and names some. Inside of a sweep they are always refused.
+   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands. Inside of a sweep they are always refused.
    *   Nothing of that batch is added.
    */
   enqueue(

@@ -54,17 +54,9 @@ export async function retryTasks(queue: Queue, words: readonly string[]): Promis
 }
 
 /** Cancels tasks. @param words names and ids, or `all` alone @throws as {@link resolveTask} */
-export function cancelTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
-  return change(queue, words, (selection) => queue.cancel(selection));
-}
-
-async function change(
-  queue: Queue,
-  words: readonly string[],
-  act: (selection: { ids: readonly string[] } | 'all') => Promise<string[]>,
-): Promise<ChangedTasks> {
-  if (words.length === 1 && words[0] === 'all') return { names: await act('all'), unchanged: 0 };
+export async function cancelTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
+  if (words.length === 1 && words[0] === 'all') return { names: await queue.cancel('all'), unchanged: 0 };
   const ids = await resolveTasks(queue, words);
-  const names = await act({ ids });
+  const names = await queue.cancel({ ids });
   return { names, unchanged: ids.length - names.length };
 }

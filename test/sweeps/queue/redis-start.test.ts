@@ -45,15 +45,11 @@ describe('URLs', () => {
 
   test.each([
     ['redis://', /has no host/],
-    [
-      'redis+unix://run/redis.sock?project=a',
-      /has 'run' where the path of a socket begins; write three slashes/,
-    ],
+    ['redis+unix://run/redis.sock?project=a', /has no path after three slashes/],
     ['redis://:secret@h/0?nonsense=1', /unknown parameter 'nonsense'/],
     ['redis://:secret@h?project=a:b', /project 'a:b'/],
     ['redis://:secret@h/zero', /database 'zero'/],
     ['redis://:secret@h?patience=-1', /patience='-1'/],
-    ['redis://:secret@h?project=a&patience=5&project=b', /parameter project more than once/],
     ['redis://:secret@h/0?project=a#b', /has a '#'/],
     ['redis://:secret@h/0#', /has a '#'.*%23/],
     ['redis://:a#secret@h', /has a '#'.*%23/],

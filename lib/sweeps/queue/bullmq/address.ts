@@ -49,9 +49,6 @@ export function parseAddress(text: string, project: string): Address {
     if (!PARAMETERS.includes(key)) {
       throw wrong(`has an unknown parameter ${showValue(key)}; the known ones are ${PARAMETERS.join(', ')}`);
     }
-    if (url.searchParams.getAll(key).length > 1) {
-      throw wrong(`has the parameter ${key} more than once; leave only one`);
-    }
   }
   const parameter = (key: string) => url.searchParams.get(key);
   const named = parameter('project') ?? (keyPart(basename(project)) || 'project');
@@ -65,10 +62,8 @@ export function parseAddress(text: string, project: string): Address {
   const isShared = share === 'yes';
   const path = decoded(url.pathname);
   const socket = url.protocol === 'redis+unix:';
-  if (socket && !path.startsWith('/')) throw wrong('has no path: redis+unix:///run/redis/redis.sock');
-  if (socket && url.host !== '')
-    throw wrong(`has ${showValue(url.host)} where the path of a socket begins; write three slashes`);
-  if (!socket && url.hostname === '') throw wrong('has no host: redis://HOST');
+  if (socket ? url.host !== '' || !path.startsWith('/') : url.hostname === '')
+    throw wrong(socket ? 'has no path after three slashes' : 'has no host');
   const database = (socket ? '' : path.replace(/^\//, '')) || '0';
   if (!/^\d{1,4}$/.test(database)) {
     throw wrong(

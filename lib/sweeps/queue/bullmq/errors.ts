@@ -60,22 +60,6 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
     'has as many connections as it accepts',
     "End some, or raise 'maxclients' in redis.conf.",
   ],
-  [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'Check the host in --queue or GPU_OWNER_QUEUE.'],
-  [
-    /ECONNREFUSED/,
-    "can't be reached: no server listens there",
-    'Start Redis, or check host and port in --queue or GPU_OWNER_QUEUE.',
-  ],
-  [
-    /ENOENT/,
-    "can't be reached: there is no such socket",
-    'Start Redis, or check the path in --queue or GPU_OWNER_QUEUE.',
-  ],
-  [
-    /EACCES/,
-    "can't be reached: permission denied",
-    'Join the group of the socket, or change its mode (unixsocketperm).',
-  ],
   [
     /DB index is out of range/,
     'is a database that this Redis does not have',
@@ -110,8 +94,8 @@ export function explain(error: unknown, url: string): GPUOwnerError {
   if (isPassing(error)) {
     return unusable(
       url,
-      `doesn't answer (${sanitize(text, 200)})`,
-      'Check that Redis runs, that it can be reached from here, and whether it uses TLS (rediss://) or not (redis://). ' +
+      `can't be reached (${sanitize(text, 200)})`,
+      'Start Redis, or check host, port or path in --queue or GPU_OWNER_QUEUE, and TLS: rediss:// or redis://. ' +
         "A Redis in protected mode, without 'requirepass', or with 'maxclients' connections closes others: its log says so.",
       error,
     );

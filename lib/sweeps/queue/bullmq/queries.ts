@@ -1,6 +1,5 @@
 import { type AttemptInfo, MAX_BYTES, type Queries, type Task, type TaskRow } from '../queue.ts';
 import { attemptInfoOf, readRecord } from '../records.ts';
-import { EVENTS } from './connection.ts';
 import type { Ended, Last, TaskJob } from './jobs.ts';
 import { type JobStore, PAGE, sizeOf } from './store.ts';
 
@@ -75,14 +74,14 @@ async function nextTime(store: JobStore): Promise<number | null> {
   return next <= Date.now() ? null : next;
 }
 
-/** Numbers completions that have none yet, in their order. */
+/** Numbers completions that have none yet, in their order: by milliseconds. */
 async function numberCompletions(store: JobStore) {
   const [[completed = 0], known] = await Promise.all([
     store.jobs.getCounts(['completed']),
     store.redis.zcard(store.key('completions')),
   ]);
   if (known > completed) {
-    // Some were retried in a dashboard.
+    // A process ended while it retried some.
     const there = new Set(await store.ids('completed'));
     const gone = (await store.redis.zrange(store.key('completions'), '0', '-1')).filter(
       (id) => !there.has(id),
@@ -97,34 +96,9 @@ async function numberCompletions(store: JobStore) {
     fresh.push(...ids.filter((_, at) => scores[at] === null));
   }
   if (fresh.length === 0) return;
-  const ordered = await inOrderOfCompletion(store, fresh);
   const last = await store.redis.hincrby(store.key('settings'), 'sequence', fresh.length);
-  const entries = ordered.flatMap((id, at) => [last - fresh.length + 1 + at, id]);
+  const entries = fresh.reverse().flatMap((id, at) => [last - fresh.length + 1 + at, id]);
   await store.redis.zadd(store.key('completions'), 'NX', ...(entries as [number, string]));
-}
-
-/** @param ids the last one first, by milliseconds: of one millisecond, BullMQ's events tell the order */
-async function inOrderOfCompletion(store: JobStore, ids: string[]): Promise<string[]> {
-  const reversed = ids.toReversed();
-  if (ids.length < 2) return reversed;
-  const count = Math.min(EVENTS, 10 * ids.length);
-  const events = await store.redis.xrevrange(
-    store.connection.backend.keys.events as string,
-    '+',
-    '-',
-    'COUNT',
-    count,
-  );
-  const place = new Map<string, number>();
-  for (const [at, [, fields]] of events.entries()) {
-    const id = fields[fields.indexOf('jobId') + 1] as string;
-    if (fields[fields.indexOf('event') + 1] === 'completed' && !place.has(id)) place.set(id, -at);
-  }
-  const unknown = Number.NEGATIVE_INFINITY;
-  return reversed.sort((one, other) => {
-    const [first, second] = [place.get(one) ?? unknown, place.get(other) ?? unknown];
-    return first === second ? 0 : first - second;
-  });
 }
 
 /** Completed jobs behind a number, with theirs. */

@@ -67,8 +67,8 @@ export function attemptMethods(
     },
 
     async endLost() {
-      const lost = await database.read(() => attemptsToReport(database, locks).length > 0);
-      if (lost) await database.write(() => endLost(database, locks));
+      if (await database.read(() => someAreLost(database, locks)))
+        await database.write(() => endLost(database, locks));
     },
 
     setLog(token, { path, from, to }) {
@@ -273,11 +273,9 @@ function presentAttempts(database: Database): AttemptRecord[] {
   );
 }
 
-/** Numbers of attempts that have ended without a record of it: their tasks can be given out again. */
-export function attemptsToReport(database: Database, locks: LockFile): number[] {
-  return presentAttempts(database)
-    .filter((attempt) => whyEnded(attempt, locks) !== null)
-    .map(({ number }) => number);
+/** Whether attempts have ended without a record of it: their tasks can be given out again. */
+export function someAreLost(database: Database, locks: LockFile): boolean {
+  return presentAttempts(database).some((attempt) => whyEnded(attempt, locks) !== null);
 }
 
 export function findAttempt(database: Database, token: string): AttemptRecord | undefined {

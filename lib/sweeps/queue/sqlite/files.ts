@@ -107,72 +107,56 @@ function cannotOpen(path: string, error: unknown): unknown {
   const remedy =
     code === 'EACCES'
       ? 'Only users who may write to a queue may read it: its owner, or the group that shares the project.'
-      : code === 'EMFILE'
-        ? 'Allow more open files.'
-        : code === 'ENOSPC' || code === 'EDQUOT'
-          ? 'Make room and run again.'
-          : 'Look at its directory, or name another: --queue sqlite:PATH.';
+      : 'Look at its directory, or name another: --queue sqlite:PATH.';
   return unusable(path, `can't be opened: ${what}${whose}`, remedy, error);
 }
-
-/** Result codes of SQLite (https://sqlite.org/rescode.html). */
-const BUSY = 5;
-const LOCKED = 6;
 
 export const DAMAGED =
   'Restore it from a backup, or move it away and run again: the results that are in the tables are found there.';
 
-/** Problems and remedies by SQLite's result code. */
-const PROBLEMS: Record<number, readonly [problem: string, remedy: string]> = {
-  3: ["can't be used: permission denied", 'Ask its owner, or name another: --queue sqlite:PATH.'],
-  7: ["can't be used: the process is out of memory", 'Free some memory.'],
-  8: [
+/** Problems and remedies by SQLite's message: errors of queries for many rows come without a code. */
+const PROBLEMS: readonly (readonly [message: string, problem: string, remedy: string])[] = [
+  [
+    'access permission denied',
+    "can't be used: permission denied",
+    'Ask its owner, or name another: --queue sqlite:PATH.',
+  ],
+  ['out of memory', "can't be used: the process is out of memory", 'Free some memory.'],
+  [
+    'attempt to write a readonly database',
     "can't be written to: it is read-only for you, or on a read-only file system",
     'Ask its owner for permission, or name another: --queue sqlite:PATH.',
   ],
-  10: [
+  [
+    'disk I/O error',
     "can't be read or written: its disk fails or is full",
     'Make room, or look at the disk (dmesg). Acknowledged changes are kept; run again to continue.',
   ],
-  11: ['is damaged', DAMAGED],
-  13: [
+  [
+    'database or disk is full',
     "can't be written to: its disk (or the quota) is full",
     'Make room and run again; acknowledged changes are kept.',
   ],
-  14: [
+  [
+    'unable to open database file',
     "can't be opened: no permission, no space, or its directory is gone",
     'Look at its directory, or name another: --queue sqlite:PATH.',
   ],
-  26: [
+  [
+    'file is not a database',
     'is not a queue: it is another kind of file, or damaged',
     'Move it away, or name another: --queue sqlite:PATH.',
   ],
-};
+];
 
-/** SQLite's messages: errors of queries for many rows come without a code. */
-const MESSAGES: Readonly<Record<string, number>> = {
-  'database is locked': BUSY,
-  'database table is locked': LOCKED,
-  'out of memory': 7,
-  'attempt to write a readonly database': 8,
-  'disk I/O error': 10,
-  'database disk image is malformed': 11,
-  'database or disk is full': 13,
-  'unable to open database file': 14,
-  'file is not a database': 26,
-};
-const UNKNOWN = 1;
-
-/** The result code; null: the error is not SQLite's. */
-function codeOf(error: unknown): number | null {
-  const { errcode, code, message = '' } = error as Error & { errcode?: unknown; code?: unknown };
-  if (typeof errcode === 'number') return errcode;
-  return code === 'ERR_SQLITE_ERROR' ? (MESSAGES[message] ?? UNKNOWN) : null;
+/** The message of an error of SQLite; null: it is another one. */
+function messageOf(error: unknown): string | null {
+  return errorCode(error) === 'ERR_SQLITE_ERROR' ? errorMessage(error) : null;
 }
 
 /** Whether another process uses the database at the moment. */
 export function isBusy(error: unknown): boolean {
-  return [BUSY, LOCKED].includes((codeOf(error) ?? 0) & 0xff);
+  return /database (?:table )?is locked/.test(messageOf(error) ?? '');
 }
 
 export function removed(path: string): QueueRemovedError {
@@ -187,14 +171,12 @@ export function explain(error: unknown, path: string): unknown {
   if (errorCode(error) === 'ERR_OUT_OF_RANGE') {
     return unusable(path, 'is damaged', DAMAGED, error);
   }
-  const code = codeOf(error);
-  if (code === null) return error;
-  const known = PROBLEMS[code & 0xff];
-  // Tables, columns or constraints that aren't as they were made.
-  if (known === undefined) {
-    const why = sanitize(errorMessage(error), 200);
-    const problem = `is damaged, or was changed by another program: ${why} (SQLite ${code})`;
-    return unusable(path, problem, DAMAGED, error);
-  }
-  return unusable(path, `${known[0]} (SQLite ${code})`, known[1], error);
+  const message = messageOf(error);
+  if (message === null) return error;
+  const [, problem, remedy] = PROBLEMS.find(([known]) => message.includes(known)) ?? [
+    message,
+    `is damaged, or was changed by another program: ${sanitize(message, 200)}`,
+    DAMAGED,
+  ];
+  return unusable(path, problem, remedy, error);
 }

@@ -3,7 +3,7 @@ import { isFailure } from '../../../errors.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
 import { type Pause, type Queue, QueueRemovedError, type StepValue } from '../queue.ts';
 import { readCount, readNeeds, readPause, readRecord, readSearch, readText } from '../records.ts';
-import { attemptMethods, attemptsToReport, findAttempt, type OpenAttempts } from './attempts.ts';
+import { attemptMethods, findAttempt, type OpenAttempts, someAreLost } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { Database } from './database.ts';
 import { LockFile, MANAGER } from './locks.ts';
@@ -164,8 +164,6 @@ class Watch implements OpenAttempts {
   #periods = 0;
   /** The version of the database at the last poll. */
   #version: string;
-  /** Numbers of attempts whose end was notified. */
-  #notified = new Set<number>();
 
   constructor(database: Database, locks: LockFile) {
     this.#database = database;
@@ -237,13 +235,9 @@ class Watch implements OpenAttempts {
     }
   }
 
-  /** Answers true once for each attempt: there may be no worker for its task. */
   #someLockEnded(): boolean {
     try {
-      const ended = attemptsToReport(this.#database, this.#locks);
-      const news = ended.some((number) => !this.#notified.has(number));
-      this.#notified = new Set(ended);
-      return news;
+      return someAreLost(this.#database, this.#locks);
     } catch (error) {
       if (!isFailure(error)) throw error;
       return false; // callers that need the queue meet the error themselves
