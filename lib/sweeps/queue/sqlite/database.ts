@@ -73,7 +73,7 @@ export class Database {
         connection.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
         connection.exec(SETTINGS);
         makeSchema(connection, path);
-        connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
+        connection.prepare('SELECT count(*) FROM setting').get(); // from here on, all files are there
       });
     } catch (error) {
       connection.close();

@@ -72,16 +72,6 @@ const SCHEMA = `
   CREATE TABLE retracted (task INTEGER PRIMARY KEY REFERENCES task) STRICT;
   CREATE TABLE phase (name TEXT PRIMARY KEY, next INTEGER NOT NULL) STRICT, WITHOUT ROWID;
   CREATE TABLE setting (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
-
-  CREATE TABLE count (state TEXT PRIMARY KEY, tasks INTEGER NOT NULL) STRICT, WITHOUT ROWID;
-  INSERT INTO count VALUES ('pending', 0), ('active', 0), ('completed', 0), ('failed', 0), ('cancelled', 0);
-  CREATE TRIGGER task_added AFTER INSERT ON task BEGIN
-    UPDATE count SET tasks = tasks + 1 WHERE state = new.state;
-  END;
-  CREATE TRIGGER task_moved AFTER UPDATE OF state ON task WHEN old.state <> new.state BEGIN
-    UPDATE count SET tasks = tasks - 1 WHERE state = old.state;
-    UPDATE count SET tasks = tasks + 1 WHERE state = new.state;
-  END;
 `;
 
 /**
