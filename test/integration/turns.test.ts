@@ -14,15 +14,16 @@ import {
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { END_BYTES } from '../../lib/usage/line.ts';
+import { RUN, startHolder } from '../support/holders.ts';
 import { command, finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
-import { signalAll } from '../support/processes.ts';
+import { Waiters } from './waiters.ts';
 
-const RUN = ['run', '--placeholder', 'none'];
 const noSecondUser = whyNotNobody();
 
 const canTrace = spawnSync('strace', ['-qq', '-o', '/dev/null', 'true']).status === 0;
 
 let machine: Machine;
+let waiters: Waiters;
 afterEach(() => machine.close());
 
 const turnFile = (uid: number) => join(machine.lockDirectory, `turn-${uid}`);
@@ -34,21 +35,17 @@ describe.skipIf(noSecondUser !== null)(
     test('a backlog gets its turns beside users who submit again as soon as they are served', async () => {
       const STARTS = process.env.GPU_OWNER_SOAK ? 400 : 28;
       machine = new Machine(1);
+      waiters = new Waiters(machine);
       const log = join(machine.directory, 'starts');
       writeFileSync(log, '');
       chmodSync(log, 0o666);
       const USERS = { backlog: NOBODY, b: NOBODY - 1, c: NOBODY - 2, d: NOBODY - 3 };
       const job = (name: keyof typeof USERS) =>
         machine.startCommand([...RUN, '--', 'sh', '-c', `echo ${name} >>${log}`], { uid: USERS[name] });
-      const holder = machine.startCommand([...RUN, '--', 'cat']);
-      const waiting = async () =>
-        JSON.parse((await machine.runCommand(['queue', '--json'])).stdout).map(
-          ({ user }: { user: string }) => user,
-        );
-      await until(async () => (await machine.states())[0] === 'leased');
+      const holder = await startHolder(machine);
       for (let i = 0; i < STARTS / 4 + 4; i++) job('backlog');
       for (const name of ['b', 'c', 'd'] as const) job(name);
-      await until(async () => (await waiting()).length >= STARTS / 4 + 7);
+      await waiters.untilWaiting(STARTS / 4 + 7);
       const starts = () => readFileSync(log, 'utf8').trim().split('\n');
       const loops = (['b', 'c', 'd'] as const).map(async (name) => {
         while (starts().length < STARTS) await finished(job(name));
@@ -65,57 +62,51 @@ describe.skipIf(noSecondUser !== null)(
       expect(Math.min(...counts), counts.join()).toBeGreaterThanOrEqual(STARTS / 4 - 3);
     });
 
-    // With tags that follow those who wait, the backlog had 2.8, 5.7 and 2.9 % of the starts.
-    test.each([
-      ['waits for another GPU', ['--devices', '1'], ''],
-      ["is at its user's limit", [], `limits: { users: { ${NOBODY - 2}: { gpus: 1 } } }\n`],
-      ['is suspended', [], ''],
-    ])('a backlog has half of the turns, also while a request ahead %s', async (_, how, limits) => {
+    // With tags that follow those who wait, the backlog had 2.8, 5.7 and 2.9 % of the starts beside one of these.
+    test('a backlog has half of the turns, also while requests ahead wait for another GPU, at a limit, and suspended', async () => {
       machine = new Machine(2);
-      if (limits !== '') machine.configure(limits);
+      waiters = new Waiters(machine);
+      const [backlog, loops, other] = [NOBODY, NOBODY - 1, NOBODY - 2];
+      const [limited, suspended] = [NOBODY - 3, NOBODY - 4];
+      machine.configure(`limits: { users: { ${limited}: { gpus: 1 } } }\n`);
       const log = join(machine.directory, 'starts');
       writeFileSync(log, '');
       chmodSync(log, 0o666);
-      const [backlog, loops, third] = [NOBODY, NOBODY - 1, NOBODY - 2];
-      const queue = async () => JSON.parse((await machine.runCommand(['queue', '--json'])).stdout);
       const job = (name: string, uid: number) =>
         machine.startCommand([...RUN, '--devices', '0', '--', 'sh', '-c', `echo ${name} >>${log}`], { uid });
-      const holders = [0, 1].map((device) =>
-        machine.startCommand([...RUN, '--devices', `${device}`, '--', 'cat'], {
-          uid: device === 1 ? third : 0,
-        }),
-      );
-      await until(async () => (await machine.states()).every((state) => state === 'leased'));
-      const first = machine.startCommand([...RUN, ...how, '--', 'true'], { uid: third });
-      await until(async () => (await queue()).length === 1);
-      if (how.length === 0 && limits === '') signalAll([first.pid ?? 0], 'SIGSTOP');
+      const holder = await startHolder(machine, ['--devices', '0']);
+      await startHolder(machine, ['--devices', '1'], { uid: limited });
+      machine.startCommand([...RUN, '--devices', '1', '--', 'true'], { uid: other });
+      machine.startCommand([...RUN, '--', 'true'], { uid: limited });
+      const stopped = machine.startCommand([...RUN, '--', 'true'], { uid: suspended });
+      await waiters.untilWaiting(3);
+      stopped.kill('SIGSTOP');
       for (let i = 0; i < 16; i++) job('backlog', backlog);
       for (let i = 0; i < 3; i++) job('loops', loops);
-      await until(async () => (await queue()).length === 20);
+      await waiters.untilWaiting(22);
       const starts = () => readFileSync(log, 'utf8').trim().split('\n');
       const again = [1, 2, 3].map(async () => {
         while (starts().length < 20) await finished(job('loops', loops));
       });
-      holders[0]?.stdin?.end();
+      holder.stdin?.end();
       await Promise.all(again);
       const counted = starts().slice(0, 20);
       expect(counted.filter((each) => each === 'backlog').length, counted.join()).toBeGreaterThanOrEqual(7);
-      if (how.length === 0 && limits === '') signalAll([first.pid ?? 0], 'SIGCONT');
+      stopped.kill('SIGCONT');
     });
 
     test('a user who has just had GPUs comes after one who has had none', async () => {
       machine = new Machine(1);
+      waiters = new Waiters(machine);
       for (let i = 0; i < 3; i++)
         expect(await machine.runCommand([...RUN, 'true'], { uid: NOBODY })).toMatchObject({ code: 0 });
       expect(endOf(NOBODY)).toBeGreaterThan(3 * 16_000);
-      const holder = machine.startCommand([...RUN, '--', 'cat']);
-      await until(async () => (await machine.states())[0] === 'leased');
+      const holder = await startHolder(machine);
       machine.startCommand([...RUN, '--name', 'had', 'true'], { uid: NOBODY });
-      const queue = async () => JSON.parse((await machine.runCommand(['queue', '--json'])).stdout);
-      await until(async () => (await queue()).length === 1);
+      await waiters.untilWaiting(1);
       machine.startCommand([...RUN, '--name', 'had-none', 'true'], { uid: NOBODY - 1 });
-      await until(async () => (await queue()).length === 2);
-      const entries = await queue();
+      await waiters.untilWaiting(2);
+      const entries = await waiters.queue();
       expect(entries.map(({ name }: { name: string }) => name)).toEqual(['had-none', 'had']);
       expect(entries[1].details).toEqual([expect.stringMatching(/^nobody: next turn after .+'s$/)]);
       expect(entries[1].why).toMatch(/^after .+'s had-none$/);
@@ -146,29 +137,24 @@ describe.skipIf(noSecondUser !== null)(
       for (const text of ['', 'x'.repeat(100_000), `${boot}${' 9999999999999999'.repeat(4)}\n`]) {
         writeFileSync(turnFile(NOBODY), text);
         chownSync(turnFile(NOBODY), NOBODY, NOBODY);
-        expect(await machine.runCommand([...RUN, 'true'], { uid: NOBODY })).toMatchObject({
-          code: 0,
-          stderr: '',
-        });
-        expect(await machine.runCommand([...RUN, 'true'], { uid: NOBODY - 1 })).toMatchObject({
-          code: 0,
-          stderr: '',
-        });
+        const own = await machine.runCommand([...RUN, 'true'], { uid: NOBODY });
+        expect(own).toMatchObject({ code: 0, stderr: '' });
       }
+      const others = await machine.runCommand([...RUN, 'true'], { uid: NOBODY - 1 });
+      expect(others).toMatchObject({ code: 0, stderr: '' });
     });
   },
 );
 
 test('more is known of how long jobs last when the first has ended: those that wait get new turns', async () => {
   machine = new Machine(1);
+  waiters = new Waiters(machine);
   await machine.runCommand([...RUN, 'true']);
-  const holder = machine.startCommand([...RUN, '--', 'cat']);
-  await until(async () => (await machine.states())[0] === 'leased');
+  const holder = await startHolder(machine);
   const names = ['first', 'second', 'third'];
-  const queue = async () => JSON.parse((await machine.runCommand(['queue', '--json'])).stdout);
   for (const [i, name] of names.entries()) {
     machine.startCommand([...RUN, '--name', name, 'cat']);
-    await until(async () => (await queue()).length === i + 1);
+    await waiters.untilWaiting(i + 1);
   }
   const before = endOf(process.geteuid?.() ?? 0);
   // Twenty leases of ten hours each, as long as lines are at least.
@@ -187,7 +173,7 @@ test('more is known of how long jobs last when the first has ended: those that w
   holder.stdin?.end();
   const after = () => endOf(process.geteuid?.() ?? 0);
   await until(() => after() > before + 5e6);
-  await until(async () => (await queue()).length === 2);
+  await waiters.untilWaiting(2);
   expect(after()).toBeGreaterThan(9e6);
 });
 

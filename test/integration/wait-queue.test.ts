@@ -40,9 +40,9 @@ describe('the order of waiters', () => {
     const start = (letter: string) =>
       finished(waiters.waiter(Array.from({ length: 12 }, (_, i) => ({ name: `${letter}${i}`, hold: 60 }))));
     const small = ['a', 'b', 'c'].map(start);
-    await untilSomeWait();
+    await until(() => waiters.waiting().length > 10);
     const waiting = finished(waiters.waiter([{ name: 'large', count: 4, maxWait: 20_000 }]));
-    await until(async () => (await waiters.queue()).some(({ count }) => count === 4));
+    await until(() => waiters.waiting().some(({ count }) => count === 4));
     small.push(...['d', 'e', 'f'].map(start));
     release();
     const large = await waiting;
@@ -51,10 +51,6 @@ describe('the order of waiters', () => {
     expect(all).not.toMatch(/violation/);
     expect(names(all, 'got')).toHaveLength(72);
   });
-
-  async function untilSomeWait() {
-    await until(async () => (await waiters.queue()).length > 10);
-  }
 
   test('lets a request that insists on GPU 0 not keep the others idle', async () => {
     const { release } = await waiters.holder(1, '--devices', '0');
@@ -90,25 +86,22 @@ describe('the order of waiters', () => {
 });
 
 describe('waiters that end or stop', () => {
-  test.each(['SIGKILL', 'SIGINT'] as const)(
-    'a waiter in the middle that ends by %s delays nobody',
-    async (signal) => {
-      const { release } = await waiters.holder(4);
-      const children = [];
-      for (let i = 0; i < 3; i++) {
-        children.push(waiters.waiter([{ name: `w${i}`, count: 4 }]));
-        await waiters.untilWaiting(i + 1);
-      }
-      children[1]?.kill(signal);
-      await waiters.untilWaiting(2);
-      children[0]?.kill(signal);
-      await waiters.untilWaiting(1);
-      const last = finished(children[2] as (typeof children)[number]);
-      release();
-      expect(names((await last).stdout, 'got')).toEqual(['w2']);
-      expect(await waiters.queue()).toEqual([]);
-    },
-  );
+  test('waiters before the last one that end by SIGKILL and SIGINT delay nobody', async () => {
+    const { release } = await waiters.holder(4);
+    const children = [];
+    for (let i = 0; i < 3; i++) {
+      children.push(waiters.waiter([{ name: `w${i}`, count: 4 }]));
+      await waiters.untilWaiting(i + 1);
+    }
+    children[1]?.kill('SIGKILL');
+    await waiters.untilWaiting(2);
+    children[0]?.kill('SIGINT');
+    await waiters.untilWaiting(1);
+    const last = finished(children[2] as (typeof children)[number]);
+    release();
+    expect(names((await last).stdout, 'got')).toEqual(['w2']);
+    expect(await waiters.queue()).toEqual([]);
+  });
 
   test('a time limit or an AbortSignal ends a wait at any position, and leaves nothing', async () => {
     const { release } = await waiters.holder(4);
@@ -177,24 +170,30 @@ describe('any user can write to the wait queue’s file', () => {
   });
   const file = () => waiters.file;
 
-  test.each([
-    ['no JSON', 'garbage'],
-    ['a list', '[]'],
-    ['absurd counts', JSON.stringify({ place: 0, count: 1e300, uuids: 'all' })],
-    ['a million brackets', '['.repeat(4_000)],
-    ['escape sequences', JSON.stringify({ place: 0, user: '\u001b[2J', count: -1, uuids: [] })],
-  ])('a record that is %s delays nobody', async (_, record) => {
-    const fake = machine.start([python, fixture('fake_waiter.py'), file(), '0', record]);
-    await output(fake, /there/);
+  test('records that make no sense delay nobody', async () => {
+    const records = [
+      'garbage',
+      '[]',
+      JSON.stringify({ place: 2, count: 1e300, uuids: 'all' }),
+      '['.repeat(4_000),
+      JSON.stringify({ place: 4, user: '\u001b[2J', count: -1, uuids: [] }),
+    ];
+    for (const [place, record] of records.entries()) {
+      const fake = machine.start([python, fixture('fake_waiter.py'), file(), String(place), record]);
+      await output(fake, /there/);
+    }
     expect((await machine.runCommand(['run', '--no-wait', '--', 'true'])).code).toBe(0);
     expect(await waiters.queue()).toEqual([]);
   });
 
-  test.each(['', 'never', '-1', '99999999999999'])('the heartbeat %j is ignored', async (heartbeat) => {
-    const fake = await waiters.fakeWaiter(4, await waiters.uuids(), heartbeat || ' ');
+  test('heartbeats that make no sense are ignored', async () => {
+    const uuids = await waiters.uuids();
+    const heartbeats = [' ', 'never', '-1', '99999999999999'];
+    for (const [place, heartbeat] of heartbeats.entries())
+      await waiters.fakeWaiter(4, uuids, heartbeat, place);
     expect((await machine.runCommand(['run', '--no-wait', '-n', '4', '--', 'true'])).code).toBe(0);
-    expect(await waiters.queue()).toMatchObject([{ position: 1, count: 4, user: 'mallory', stopped: true }]);
-    fake.kill('SIGKILL');
+    const entry = { count: 4, user: 'mallory', stopped: true };
+    expect(await waiters.queue()).toMatchObject(heartbeats.map(() => entry));
   });
 
   test('claims go on without order where the file can’t be used', async () => {

@@ -1,8 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { formatTag } from '../../lib/claims/rules/order.ts';
-import { type Machine, NOBODY, output, python, type Starting, until } from '../support/machine.ts';
+import type { readActivity } from '../../lib/status/activity.ts';
+import { bundle } from '../support/bundle.ts';
+import { type Machine, NOBODY, output, python, root, type Starting, until } from '../support/machine.ts';
 
 export interface Request {
   name: string;
@@ -15,6 +17,9 @@ export interface Request {
 export const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 export const names = (text: string, word: string) =>
   [...text.matchAll(new RegExp(`^${word} (\\S+)`, 'gm'))].map(([, name]) => name);
+
+/** Built once: to load the modules one by one takes as long as twenty starts of the command. */
+let activity: { readActivity: typeof readActivity } | undefined;
 
 /** The waiters of a machine. */
 export class Waiters {
@@ -41,8 +46,14 @@ export class Waiters {
     return JSON.parse(stdout);
   }
 
+  /** The wait queue, read in this process: polls that start the command cost most of a test. */
+  waiting() {
+    activity ??= createRequire(import.meta.url)(bundle(join(root, 'lib/status/activity.ts')));
+    return activity?.readActivity(this.machine.lockDirectory).waiting ?? [];
+  }
+
   async untilWaiting(count: number): Promise<void> {
-    await until(async () => (await this.queue()).length === count);
+    await until(() => this.waiting().length === count);
   }
 
   /** Holds GPUs until its input is closed. */
@@ -56,8 +67,8 @@ export class Waiters {
   async fakeWaiter(count: number, uuids: string[], heartbeat = 'alive', place = 0, starting: Starting = {}) {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
     // Before all others of its class.
-    const tag = { class: 'normal', start: 0, end: 1, joined: 0, uid: NOBODY - 7 } as const;
-    const record = { order: formatTag(tag), user: 'mallory', pid: 1, place, count, uuids, scope: null, boot };
+    const order = `1 ${'0'.repeat(16)} ${'1'.padStart(16, '0')} ${'0'.repeat(16)} ${String(NOBODY - 7).padStart(10, '0')}`;
+    const record = { order, user: 'mallory', pid: 1, place, count, uuids, scope: null, boot };
     const words = [fixture('fake_waiter.py'), this.file, String(place), JSON.stringify(record), heartbeat];
     const fake = this.machine.start([python, ...words], starting);
     await output(fake, /there/);
