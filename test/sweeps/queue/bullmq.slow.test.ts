@@ -7,6 +7,7 @@ import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
 import { until } from '../../support/time.ts';
 import { type Engine, takeFrom, testConformance, worker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
+import { Remote } from './remote.ts';
 
 /** In seconds: tests can't wait for a minute until a task is given out again. But a busy machine must not seem dead. */
 const TIMES = 'patience=4&margin=1';
@@ -75,6 +76,21 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     } finally {
       vi.restoreAllMocks();
       await other.close();
+      await queue.close();
+    }
+  });
+
+  test('a manager that was killed is followed at once on its machine', async () => {
+    const url = server.url('project=followed'); // the leadership would last for 73 s
+    const remote = await Remote.start(url, '/');
+    const queue = await openQueue(url, '/');
+    try {
+      expect(await remote.ask('manage')).toBe(true);
+      expect(await queue.manage({ host: 'here', pid: process.pid })).toBeNull();
+      await remote.kill();
+      expect(await queue.manager()).toBeNull();
+      expect(await queue.manage({ host: 'here', pid: process.pid })).not.toBeNull();
+    } finally {
       await queue.close();
     }
   });
