@@ -2,7 +2,9 @@
 
 export {
   checkPrograms,
+  hostRequest,
   joinExperiment,
+  notingReporter,
   runWorkers,
   runWorkersOfManager,
   SweepRun,
@@ -10,7 +12,7 @@ export {
   TaskLogs,
   withExperiment,
 } from './control/index.ts';
-export { DEFAULT_ETA, MAX_RETRIES, MIN_ETA, openSweepIfAny, rungsFrom } from './files/index.ts';
+export { checkedPattern, MAX_RETRIES, openSweepIfAny, stopRule } from './files/index.ts';
 export { planExperiment } from './plan/index.ts';
 export { Authentication, parseAddresses } from './protocol/index.ts';
 export { exportResults } from './tables/index.ts';

@@ -1,4 +1,3 @@
-import { environmentFor, hostsToUse } from '../../fleet/index.ts';
 import {
   belowSubmitter,
   isJob,
@@ -9,14 +8,7 @@ import {
   submitJob,
 } from '../../jobs/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
-import {
-  type ExperimentLocation,
-  type HostRequest,
-  isOnServer,
-  loadRunning,
-  type Reporter,
-  type WorkerRequest,
-} from '../../sweeps/index.ts';
+import { loadRunning, type WorkerRequest } from '../../sweeps/index.ts';
 import { WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { advanced, type OptionGroup, type Parsed, SIMULATE, usage } from '../command-line.ts';
@@ -82,14 +74,23 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     throw usage(
       "--detach: a sweep in the background can't read standard input; write the commands to a file, and name it after --commands",
     );
-  const { checkPrograms, openSweepIfAny, SweepRun, settingsFor, withExperiment } = await loadRunning();
+  const {
+    checkPrograms,
+    hostRequest,
+    notingReporter,
+    openSweepIfAny,
+    SweepRun,
+    settingsFor,
+    withExperiment,
+  } = await loadRunning();
   // Before anything is read: this program starts again.
   const detached = detaches ? belowSubmitter(start) : null;
   const location = locationOf(values);
   const request = workerRequest(values, null);
   if (values.on === undefined && values.env !== undefined)
     throw usage('--env belongs to --on: here commands have your environment');
-  const hosts = values.on === undefined ? null : hostRequest(values.on, values, location);
+  const words = toArguments(values, (name) => !OWN.includes(name));
+  const hosts = values.on === undefined ? null : hostRequest(values.on, values, words, location);
   if (hosts === null) await settingsFor(request); // before anything is changed
   const sweep = await openSweepIfAny(await sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
@@ -100,7 +101,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     onWarning((message) => screen.line(`warning: ${message}`));
     try {
       const shown = screenReporter(screen, (end) => summary(end, values, true));
-      const reporter = reportProgress(shown, background);
+      const reporter = background === null ? shown : notingReporter(shown, background);
       const options = { ...experiment, own: { request, hosts }, needs: request.needs, reporter };
       const replaceCommands = values['replace-commands'] === true;
       process.exitCode = exitCode(await new SweepRun(options).run(sweep, { replaceCommands }));
@@ -110,8 +111,6 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   });
 }
 
-type Values = Parsed<typeof GROUPS>['values'];
-
 /** Options that concern this process, and not the workers on other machines. */
 const OWN = [
   'on',
@@ -120,24 +119,6 @@ const OWN = [
   'replace-commands',
   ...Object.keys({ ...ABOUT, ...JOB, ...QUEUE, ...SWEEP_GROUP.options }),
 ];
-
-/**
- * The workers on other machines.
- * @param list hosts, each with the project's directory there if that is another one
- * @throws ERR_INVALID_ARGUMENT
- */
-function hostRequest(list: string, values: Values, { directory, url }: ExperimentLocation): HostRequest {
-  if (url !== null && isOnServer(url))
-    throw usage('--on: the task list is on a server; start gpu-owner exp worker on the hosts instead');
-  if (values.gpus === undefined) throw usage('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
-  const { hosts } = hostsToUse(list, list.trim() === 'all' ? 'all' : 'any');
-  const options = toArguments(values, (name) => !OWN.includes(name));
-  return {
-    hosts: hosts.map(({ host, directory: there }) => ({ host, directory: there ?? directory })),
-    words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...options],
-    environment: Object.fromEntries(environmentFor(values.env ?? [])),
-  };
-}
 
 /** Runs the sweep as a job in the background. */
 async function detach(
@@ -151,31 +132,6 @@ async function detach(
   const submission = { start: ['exp', 'run'], command, request, claims, waits: false, limit: null };
   const job = await submitJob(submission, await jobOptions(values), start, JOB_HOOKS);
   await job.runWithoutGPUs();
-}
-
-const PROGRESS_MS = 1_000;
-
-function reportProgress(reporter: Reporter, background: SweepProgress | null): Reporter {
-  if (background === null) return reporter;
-  let timer: NodeJS.Timeout | undefined;
-  return {
-    ...reporter,
-    show: (view) => {
-      reporter.show(view);
-      const note = () => {
-        const { progress, best } = view();
-        background.note(progress.ended, progress.total, () => best?.picture() ?? null);
-      };
-      clearInterval(timer);
-      timer = setInterval(note, PROGRESS_MS).unref();
-      note();
-    },
-    conclude: (end) => {
-      clearInterval(timer);
-      background.note(end.progress.ended, end.progress.total, () => end.best?.picture() ?? null);
-      reporter.conclude(end);
-    },
-  };
 }
 
 export const COMMAND: Command = {

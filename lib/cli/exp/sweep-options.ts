@@ -1,5 +1,5 @@
-import { errorMessage, GPUOwnerError } from '../../errors.ts';
-import { oneOf, sanitize, showValue } from '../../platform/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import { oneOf, showValue } from '../../platform/index.ts';
 import { loadRunning, type SearchMethod, type SearchOptions, type SweepSource } from '../../sweeps/index.ts';
 import { type InferValues, type OptionGroup, type Parsed, usage } from '../command-line.ts';
 
@@ -119,7 +119,9 @@ async function retriesOf(text: string | undefined): Promise<number | undefined> 
 async function searchOptions(
   values: InferValues<typeof SWEEP_GROUP.options>,
 ): Promise<SearchOptions | undefined> {
+  const { checkedPattern, stopRule } = await loadRunning();
   const { method, trials, metric, maximize, 'search-seed': seed, 'metric-pattern': pattern } = values;
+  const rule = values['stop-early'];
   const number = (text: string | undefined, option: string, least: number) => {
     if (text === undefined) return undefined;
     if (/^\d{1,9}$/.test(text) && Number(text) >= least) return Number(text);
@@ -130,34 +132,11 @@ async function searchOptions(
     ...given('trials', number(trials, '--trials', 1)),
     ...given('metric', metric),
     ...given('pattern', pattern === undefined ? undefined : checkedPattern(pattern)),
-    ...given(
-      'stopEarly',
-      values['stop-early'] === undefined ? undefined : await stopRule(values['stop-early']),
-    ),
+    ...given('stopEarly', rule === undefined ? undefined : stopRule(rule)),
     ...given('goal', maximize ? 'maximize' : undefined),
     ...given('seed', number(seed, '--search-seed', 0)),
   };
   return Object.keys(options).length === 0 ? undefined : options;
-}
-
-function checkedPattern(pattern: string): string {
-  try {
-    new RegExp(pattern);
-    return pattern;
-  } catch (error) {
-    throw usage(`--metric-pattern: ${sanitize(errorMessage(error), 200)}`);
-  }
-}
-
-async function stopRule(text: string): Promise<NonNullable<SearchOptions['stopEarly']>> {
-  const { DEFAULT_ETA, MIN_ETA, rungsFrom } = await loadRunning();
-  const [, first = '', given] = /^hyperband:(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
-  const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
-  if (step < 1)
-    throw usage(`--stop-early: ${showValue(text)} is no rule such as hyperband:3 or hyperband:3:2`);
-  if (eta < MIN_ETA)
-    throw usage(`--stop-early: ETA must be at least ${MIN_ETA}, as in hyperband:${first}:${DEFAULT_ETA}`);
-  return { rungs: rungsFrom(step, eta), eta, strict: true };
 }
 
 /** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { commandProblem } from '../../jobs/index.ts';
+import { commandProblem, type SweepProgress } from '../../jobs/index.ts';
 import { formatDuration, now, sleep } from '../../platform/index.ts';
 import { executedWords, noSweep, type Sweep } from '../files/index.ts';
 import { type Best, type Eta, type Progress, type Tally, tallyOf } from '../progress/index.ts';
@@ -208,6 +208,29 @@ export interface Reporter {
   show(view: () => RunView): void;
   /** Reports the end. */
   conclude(end: RunEnd): void;
+}
+
+const PROGRESS_MS = 1_000;
+
+/** A reporter that also notes in the sweep's job how far it is. */
+export function notingReporter(reporter: Reporter, job: SweepProgress): Reporter {
+  const note = ({ progress, best }: Pick<RunView, 'progress' | 'best'>) =>
+    job.note(progress.ended, progress.total, () => best?.picture() ?? null);
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    ...reporter,
+    show: (view) => {
+      reporter.show(view);
+      clearInterval(timer);
+      timer = setInterval(() => note(view()), PROGRESS_MS).unref();
+      note(view());
+    },
+    conclude: (end) => {
+      clearInterval(timer);
+      note(end);
+      reporter.conclude(end);
+    },
+  };
 }
 
 /** An experiment that a command works on. */

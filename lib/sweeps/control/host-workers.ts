@@ -1,10 +1,16 @@
 import { setMaxListeners } from 'node:events';
 import type { Host } from '../../config/index.ts';
 import { GPUOwnerError, isFailure } from '../../errors.ts';
-import { type Channel, type HostFailure, openChannel } from '../../fleet/index.ts';
-import { formatDuration, sanitize, schema, sleep, TIMEOUTS } from '../../platform/index.ts';
+import {
+  type Channel,
+  environmentFor,
+  type HostFailure,
+  hostsToUse,
+  openChannel,
+} from '../../fleet/index.ts';
+import { formatDuration, invalidArgument, sanitize, schema, sleep, TIMEOUTS } from '../../platform/index.ts';
 import { type Begin, WorkerSession } from '../protocol/index.ts';
-import type { Queue, WorkerInfo } from '../queue/index.ts';
+import { type ExperimentLocation, isOnServer, type Queue, type WorkerInfo } from '../queue/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 import type { WorkerLine } from './experiment.ts';
 import type { Pool } from './worker-pool.ts';
@@ -14,6 +20,31 @@ export interface HostRequest {
   /** The arguments of gpu-owner there, for a host. */
   words: (host: string) => readonly string[];
   environment: Begin['environment'];
+}
+
+/**
+ * The workers on other machines.
+ * @param list hosts, each with the project's directory there if that is another one @param words the options of workers there
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function hostRequest(
+  list: string,
+  { gpus, env = [] }: { gpus?: string | undefined; env?: readonly string[] | undefined },
+  words: readonly string[],
+  { directory, url }: ExperimentLocation,
+): HostRequest {
+  if (url !== null && isOnServer(url))
+    throw invalidArgument(
+      '--on: the task list is on a server; start gpu-owner exp worker on the hosts instead',
+    );
+  if (gpus === undefined)
+    throw invalidArgument('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
+  const { hosts } = hostsToUse(list, list.trim() === 'all' ? 'all' : 'any');
+  return {
+    hosts: hosts.map(({ host, directory: there }) => ({ host, directory: there ?? directory })),
+    words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...words],
+    environment: Object.fromEntries(environmentFor(env)),
+  };
 }
 
 interface HostWorkersOptions extends HostRequest {

@@ -2,13 +2,14 @@ export {
   checkPrograms,
   type Experiment,
   joinExperiment,
+  notingReporter,
   type Reporter,
   type RunEnd,
   type RunView,
   type WorkerLine,
   withExperiment,
 } from './experiment.ts';
-export type { HostRequest } from './host-workers.ts';
+export { hostRequest } from './host-workers.ts';
 export { SweepRun } from './sweep-run.ts';
 export { TaskLogs } from './task-logs.ts';
 export { runWorkers, settingsFor, type WorkerRequest } from './worker-pool.ts';

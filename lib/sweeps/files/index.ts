@@ -2,19 +2,14 @@ export { executedWords } from './command.ts';
 export { choiceOf, decimal, isFixed, valueAt } from './distribution.ts';
 export {
   type Comparison,
+  checkedPattern,
   drawTrials,
   isDrawn,
   isKnownAhead,
   type SearchOptions,
   type SeededSearch,
+  stopRule,
 } from './search.ts';
 export { MAX_RETRIES } from './sources.ts';
-export {
-  DEFAULT_ETA,
-  type Distribution,
-  MIN_ETA,
-  rungsFrom,
-  type SearchMethod,
-  type SearchParameter,
-} from './space.ts';
+export type { Distribution, SearchMethod, SearchParameter } from './space.ts';
 export { noSweep, openSweep, openSweepIfAny, type Sweep, type SweepSource } from './sweep.ts';

@@ -1,12 +1,21 @@
 // The search of a sweep: what options and files make of it, and trials that need no results.
 
 import { createHash } from 'node:crypto';
-import { listWords, showValue } from '../../platform/index.ts';
+import { errorMessage } from '../../errors.ts';
+import { invalidArgument, listWords, sanitize, showValue } from '../../platform/index.ts';
 import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
 import { countOf, isFixed, valueAt } from './distribution.ts';
 import type { Phase } from './phase.ts';
-import type { EarlyStopping, Metric, SearchMethod, Space } from './space.ts';
+import {
+  DEFAULT_ETA,
+  type EarlyStopping,
+  type Metric,
+  MIN_ETA,
+  rungsFrom,
+  type SearchMethod,
+  type Space,
+} from './space.ts';
 
 /** Changes of a search. Absent: as the file says. */
 export interface SearchOptions {
@@ -214,4 +223,27 @@ function uniform(seed: number, number: number | string, name: string): number {
     .update(JSON.stringify([seed, number, name]))
     .digest();
   return (hash.readUIntBE(0, 6) + 0.5) / 2 ** 48;
+}
+
+/** The pattern of `--metric-pattern`. @throws ERR_INVALID_ARGUMENT */
+export function checkedPattern(pattern: string): string {
+  try {
+    new RegExp(pattern);
+    return pattern;
+  } catch (error) {
+    throw invalidArgument(`--metric-pattern: ${sanitize(errorMessage(error), 200)}`);
+  }
+}
+
+/** The rule of `--stop-early`. @throws ERR_INVALID_ARGUMENT */
+export function stopRule(text: string): EarlyStopping {
+  const [, first = '', given] = /^hyperband:(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
+  const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
+  if (step < 1)
+    throw invalidArgument(`--stop-early: ${showValue(text)} is no rule such as hyperband:3 or hyperband:3:2`);
+  if (eta < MIN_ETA)
+    throw invalidArgument(
+      `--stop-early: ETA must be at least ${MIN_ETA}, as in hyperband:${first}:${DEFAULT_ETA}`,
+    );
+  return { rungs: rungsFrom(step, eta), eta, strict: true };
 }
