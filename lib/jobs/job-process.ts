@@ -329,9 +329,10 @@ export class JobProcess implements BackgroundJob {
       claim.release();
       throw error;
     });
-    this.#tellStart({ gpus, until: asked === null ? null : Date.now() + asked.ms });
+    const limitMs = asked === null ? null : (this.laterLimit ?? asked.ms);
+    this.#tellStart({ gpus, until: limitMs === null ? null : Date.now() + limitMs });
     // Whoever extends it now sees that it has started, and tells the keeper.
-    const later = asked === null ? null : readLimit(this.file);
+    const later = this.laterLimit;
     return { claim, limit: asked === null || later === null ? asked : { ...asked, ms: later } };
   }
 

@@ -7,6 +7,7 @@ import { formatArray, parseArray } from '../../lib/jobs/job-parts.ts';
 import type { JobRequest } from '../../lib/jobs/job-record.ts';
 import { JobStore } from '../../lib/jobs/job-store.ts';
 import { startPart } from '../../lib/jobs/submission.ts';
+import { readActivity } from '../../lib/status/index.ts';
 import { Machine, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Jobs, type ListedJob } from './background.ts';
@@ -67,11 +68,7 @@ describe('an array', () => {
   const touch = (...names: string[]) => {
     for (const name of names) writeFileSync(join(here, name), '');
   };
-  const part = async (word: string) => {
-    const { code, stdout, stderr } = await jobs.run(['jobs', word, '--json']);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    return JSON.parse(stdout)[0];
-  };
+  const part = (word: string) => jobs.details(word);
 
   /** Names of jobs in the report of usage. */
   const reported = async () => {
@@ -126,11 +123,10 @@ describe('an array', () => {
   test('has each of its parts wait in the queue like a job of its own, never more than two', async () => {
     const id = await jobs.submit(['--array', '0-9', '--', 'sh', '-c', HELD]);
     await until(() => begun().length === 2);
-    const waiting = async () => JSON.parse((await jobs.run(['queue', '--json'])).stdout).length;
-    await until(async () => (await waiting()) === 2);
+    const waiting = () => readActivity(machine.lockDirectory).waiting.length;
+    await until(() => waiting() === 2);
     touch('go-0', 'go-1');
-    await until(() => begun().length === 4);
-    await until(async () => (await waiting()) === 2);
+    await until(() => begun().length === 4 && waiting() === 2);
     expect(await jobs.list()).toHaveLength(1 + 6);
     touch('go');
     expect(await jobs.wait(id)).toBe(0);
@@ -146,7 +142,8 @@ describe('an array', () => {
       exitCode: null,
       gpus: [{ index: expect.any(Number) }],
     });
-    expect(await part(`${id}_4`)).toMatchObject({ state: 'waiting', gpus: [] });
+    const shown = await jobs.run(['jobs', `${id}_4`, '--json']);
+    expect(JSON.parse(shown.stdout)).toMatchObject([{ state: 'waiting', gpus: [] }]);
     expect((await jobs.run(['jobs', `${id}_0`])).stdout).toMatch(new RegExp(`^job +${id}_0$`, 'm'));
     expect((await jobs.run(['cancel', `${id}_1`, `${id}_4`])).code).toBe(0);
     expect(await part(`${id}_1`)).toMatchObject({ state: 'cancelled' });

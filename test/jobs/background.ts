@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync }
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect } from 'vitest';
 import { exitCodeOfEnd } from '../../lib/jobs/job-control.ts';
-import { resolveNames } from '../../lib/jobs/job-parts.ts';
+import { type NamedJob, resolveNames } from '../../lib/jobs/job-parts.ts';
 import { listJobs, stateOf } from '../../lib/jobs/job-state.ts';
 import { JobStore } from '../../lib/jobs/job-store.ts';
 import { describeNamed, waitForNamed } from '../../lib/jobs/named-jobs.ts';
@@ -85,12 +85,18 @@ export class Jobs {
     return (await this.list()).find((job) => job.id === id);
   }
 
-  /** Resolves with a job as soon as it is in one of these states. */
+  /** All about a job or a part, as `gpu-owner jobs JOB --json` has it where the driver isn't asked. */
+  async details(word: number | string): Promise<ListedJob> {
+    return this.#read((store) => describeNamed(store, resolveNames(store, [String(word)])[0] as NamedJob));
+  }
+
+  /** Resolves with a job as soon as it is in one of these states. One that runs has a keeper, and its command. */
   async reach(id: number, ...states: string[]): Promise<ListedJob> {
-    await until(
-      () => states.includes(this.#read((store) => stateOf(store, id))?.state ?? ''),
-      `job ${id}: ${states}`,
-    );
+    const isReached = () => {
+      const { state = '', job } = this.#read((store) => stateOf(store, id)) ?? {};
+      return states.includes(state) && (state !== 'running' || job?.end?.pid != null);
+    };
+    await until(isReached, `job ${id}: ${states}`);
     return this.find(id);
   }
 
@@ -104,8 +110,7 @@ export class Jobs {
   /** What `gpu-owner logs` prints. */
   async logs(id: number | string, ...options: string[]): Promise<string> {
     if (options.length === 0) {
-      const [named = 0] = this.#read((store) => resolveNames(store, [String(id)]));
-      const { output } = this.#read((store) => describeNamed(store, named));
+      const { output } = await this.details(id);
       return output === null ? '' : readFileSync(output, 'utf8');
     }
     const { code, stdout, stderr } = await this.run(['logs', String(id), ...options]);

@@ -13,15 +13,8 @@ jobTest((opened) => ({ machine, jobs } = opened));
 
 const HOUR_MS = 3_600_000;
 const extend = (...words: string[]) => jobs.run(['jobs', 'extend', ...words]);
-const details = async (id: number) =>
-  JSON.parse((await jobs.run(['jobs', '--json', String(id)])).stdout)[0] as {
-    state: string;
-    pid: number;
-    started: string;
-    until: string | null;
-    limit: number;
-  };
-const running = (id: number) => until(async () => (await details(id)).state === 'running');
+const details = (id: number) => jobs.details(id);
+const running = (id: number) => jobs.reach(id, 'running');
 /** When its limit ends it, after its start, in hours. */
 async function hoursOf(id: number): Promise<number | null> {
   const { started, until } = await details(id);
@@ -44,7 +37,7 @@ test('a job that runs gets more time, and all that tells of its end follows', as
   expect((await extend(String(id), '30m')).code).toBe(0);
   expect(await hoursOf(id)).toBe(3.5);
   machine.touch('go');
-  expect((await jobs.run(['wait', String(id)])).code).toBe(0);
+  expect(await jobs.wait(id)).toBe(0);
 });
 
 test('jobs that wait get a new limit, in Node.js or not, and other requests see it', async () => {
@@ -73,21 +66,23 @@ test('a job that was preempted keeps its longer limit', async () => {
   await until(async () => (await hoursOf(id)) === 2);
 });
 
-test.each([
-  [['1'], 64, /write gpu-owner jobs extend 17 2h/],
-  [['1', 'soon'], 64, /jobs extend: 'soon'/],
-  [['1', '1h'], 64, /job 1 has no time limit, so it runs until it ends/],
-  [['2', '1h'], 64, /job 2 is an array; extend its parts one by one, such as 2_0/],
-  [['2_1', '1h'], 0, /^$/],
-  [['4', '1h'], 64, /no job 4|'4'/],
-])('jobs extend %j ends with %i', async (words, code, message) => {
+test('what can’t be extended is refused, and a part of an array is extended', async () => {
   const file = machine.untilFile('go');
   await jobs.submit(['--', ...file]);
   await jobs.submit(['--array', '1', '--for', '1h', '--', ...file]);
   await until(async () => (await jobs.list()).some(({ array }) => array?.index === 1));
-  const ended = await extend(...words);
-  expect(ended.stderr).toMatch(message);
-  expect(ended.code).toBe(code);
+  for (const [words, code, message] of [
+    ['1', 64, /write gpu-owner jobs extend 17 2h/],
+    ['1 soon', 64, /jobs extend: 'soon'/],
+    ['1 1h', 64, /job 1 has no time limit, so it runs until it ends/],
+    ['2 1h', 64, /job 2 is an array; extend its parts one by one, such as 2_0/],
+    ['2_1 1h', 0, /^$/],
+    ['4 1h', 64, /no job 4/],
+  ] as const)
+    expect(await extend(...words.split(' ')), words).toMatchObject({
+      code,
+      stderr: expect.stringMatching(message),
+    });
 });
 
 test('a job that has ended, or whose keeper is suspended, isn’t extended', async () => {
@@ -99,7 +94,7 @@ test('a job that has ended, or whose keeper is suspended, isn’t extended', asy
   expect((await extend(String(id), '1h')).stderr).toMatch(/job 1 does not answer/);
   for (const pid of [keeper, front]) sendSignal(pid, 'SIGCONT');
   machine.touch('go');
-  await jobs.run(['wait', String(id)]);
+  await jobs.wait(id);
   expect(await extend(String(id), '1h')).toMatchObject({ code: 73, stderr: 'gpu-owner: job 1 has ended.\n' });
 });
 

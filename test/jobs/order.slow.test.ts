@@ -1,4 +1,6 @@
+import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { readActivity } from '../../lib/status/index.ts';
 import { startHolder } from '../support/holders.ts';
 import { Machine, until } from '../support/machine.ts';
 import { nameOf } from '../support/processes.ts';
@@ -14,8 +16,9 @@ const command = async (...args: string[]) => {
   if (code !== 0) throw new Error(`${code}: ${stderr}`);
   return stdout;
 };
-const queue = async () => JSON.parse(await command('queue', '--json'));
-const order = async () => (await queue()).map(({ job }: { job: number }) => job);
+const queue = () =>
+  readActivity(machine.lockDirectory).waiting.map(({ info, isSuspended }) => ({ ...info, isSuspended }));
+const order = () => queue().map(({ job }) => job);
 
 async function submit(...names: string[]) {
   for (const name of names)
@@ -30,45 +33,39 @@ async function submit(...names: string[]) {
       '-c',
       `echo ${name} >> ${machine.directory}/order`,
     );
-  await until(async () => (await queue()).length === names.length);
+  await until(() => queue().length === names.length);
 }
 
-const served = async () =>
-  (await machine.run(['cat', `${machine.directory}/order`])).stdout.trim().split('\n');
+const served = () => readFileSync(`${machine.directory}/order`, 'utf8').trim().split('\n');
 const ended = () => command('wait', '1', '2', '3', '4');
 
 test('waiting jobs can be put before one’s other ones, also while they wait as small processes', async () => {
   const first = await startHolder(machine);
   await submit('a', 'b', 'c', 'd');
-  expect(await order()).toEqual([1, 2, 3, 4]);
-  await until(async () => {
-    const names = (await queue()).map(({ pid }: { pid: number }) => nameOf(pid));
-    return names.filter((name: string) => name === 'gpu-owner-wait').length >= 3;
-  });
+  expect(order()).toEqual([1, 2, 3, 4]);
+  await until(() => queue().filter(({ pid }) => nameOf(pid ?? 0) === 'gpu-owner-wait').length >= 3);
   await command('queue', '--first', 'd', '2');
-  expect(await order()).toEqual([4, 2, 1, 3]);
+  expect(order()).toEqual([4, 2, 1, 3]);
   first.stdin?.end();
   await ended();
-  expect(await served()).toEqual(['d', 'b', 'a', 'c']);
+  expect(served()).toEqual(['d', 'b', 'a', 'c']);
 });
 
 test('a paused job is skipped, and keeps its place', async () => {
   const first = await startHolder(machine);
   await submit('a', 'b', 'c', 'd');
   await command('queue', '--pause', 'a', 'b');
-  await until(
-    async () => (await queue()).filter(({ stopped }: { stopped: boolean }) => stopped).length === 2,
-  );
+  await until(() => queue().filter((each) => each.isSuspended).length === 2);
   first.stdin?.end();
   await command('wait', '3', '4');
-  expect(await served()).toEqual(['c', 'd']);
+  expect(served()).toEqual(['c', 'd']);
   const second = await startHolder(machine);
-  expect(await order()).toEqual([1, 2]);
+  expect(order()).toEqual([1, 2]);
   await command('queue', '--resume', '2', '1');
-  await until(async () => (await queue()).every(({ stopped }: { stopped: boolean }) => !stopped));
+  await until(() => queue().every((each) => !each.isSuspended));
   second.stdin?.end();
   await ended();
-  expect(await served()).toEqual(['c', 'd', 'a', 'b']);
+  expect(served()).toEqual(['c', 'd', 'a', 'b']);
 });
 
 test('what can’t be changed is refused, with the remedy', async () => {
