@@ -67,10 +67,9 @@ export function unavailable(
   candidates: readonly Candidate[],
   outrun: boolean,
 ): GPUOwnerError {
-  const problem = candidates.find((each) => each.problem !== null)?.problem;
-  const usable = candidates.filter(
-    (each) => each.problem === null && each.verdict.state !== 'excluded',
-  ).length;
+  const wanted = candidates.filter(({ verdict }) => verdict.state !== 'excluded');
+  const problem = wanted.find((each) => each.problem !== null)?.problem;
+  const usable = wanted.filter((each) => each.problem === null).length;
   // No waiting helps then.
   if (problem && usable < count) return problem;
   const reasons = reasonsOf(candidates);
