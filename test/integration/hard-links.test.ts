@@ -79,7 +79,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     for (const gpu of [0, 1]) backUp(`${uuidOf(gpu)}.lease`);
     const waiter = machine.startCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran']);
     const outcome = output(waiter, /it ran/);
-    await until(async () => (await new Waiters(machine).queue()).length === 1);
+    await new Waiters(machine).untilWaiting(1);
     await holder.release();
     await outcome;
   });

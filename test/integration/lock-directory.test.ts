@@ -125,23 +125,25 @@ describe('a lock directory', () => {
     expect(refused.stderr).not.toMatch(/[\x1b\u202e]/);
   });
 
-  test.each([
-    ['6969', 'NFS'],
-    ['ff534d42', 'CIFS'],
-    ['c36400', 'CephFS'],
-    ['bd00bd0', 'Lustre'],
-  ])('is refused on a file system of type %s (%s)', async (type, name) => {
+  test('is refused on network file systems', async () => {
     if (noCompiler !== null) return console.log(`not tested: ${noCompiler}`);
-    const env = { ...here().env, LD_PRELOAD: compile(machine, fixture('statfs_shim.c')), STATFS_TYPE: type };
-    expectRefused(
-      await machine.runCommand(RUN, { env }),
-      new RegExp(`is on a network file system \\(${name}\\).*lockDirectory.*GPU_OWNER_LOCK_DIR`),
-    );
+    const shim = { ...here().env, LD_PRELOAD: compile(machine, fixture('statfs_shim.c')) };
+    for (const [type, name] of [
+      ['6969', 'NFS'],
+      ['ff534d42', 'CIFS'],
+      ['c36400', 'CephFS'],
+      ['bd00bd0', 'Lustre'],
+    ] as const) {
+      expectRefused(
+        await machine.runCommand(RUN, { env: { ...shim, STATFS_TYPE: type } }),
+        new RegExp(`is on a network file system \\(${name}\\).*lockDirectory.*GPU_OWNER_LOCK_DIR`),
+      );
+    }
     const { stdout } = await machine.runScript(
       'try { new GPUOwner(1) } catch ({ code, message }) { console.log(code, message) }',
-      { env },
+      { env: { ...shim, STATFS_TYPE: '6969' } },
     );
-    expect(stdout).toMatch(new RegExp(`^ERR_LOCK_DIRECTORY .*\\(${name}\\)`));
+    expect(stdout).toMatch(/^ERR_LOCK_DIRECTORY .*\(NFS\)/);
   });
 
   describe.skipIf(noOtherUser !== null)(
@@ -149,14 +151,16 @@ describe('a lock directory', () => {
     () => {
       const asNobody = () => ({ ...here(), uid: NOBODY });
 
-      test.each([0o700, 0o755, 0o1755])('is refused with mode %o, naming owner and remedy', async (mode) => {
+      test('is refused unless all may write to it, naming owner and remedy', async () => {
         await makeLeaseFiles();
-        chmodSync(directory, mode);
-        const octal = mode.toString(8).padStart(4, '0');
-        expectRefused(
-          await machine.runCommand(RUN, asNobody()),
-          new RegExp(`belongs to root with mode ${octal}.*Ask root or an administrator for \`chmod 1777 `),
-        );
+        for (const mode of [0o700, 0o755, 0o1755]) {
+          chmodSync(directory, mode);
+          const octal = mode.toString(8).padStart(4, '0');
+          expectRefused(
+            await machine.runCommand(RUN, asNobody()),
+            new RegExp(`belongs to root with mode ${octal}.*Ask root or an administrator for \`chmod 1777 `),
+          );
+        }
         const { stdout } = await machine.runCommand(['status', '--json'], asNobody());
         const [gpu] = JSON.parse(stdout);
         expect(gpu).toMatchObject({ state: 'unavailable', lease: null });
@@ -371,8 +375,9 @@ describe.skipIf(noMounts !== null)(`a file system${because(noMounts)}`, () => {
 });
 
 describe('a lease file', () => {
-  const damage: Record<string, { how: (file: string) => void; reason: RegExp; uid?: number }> = {
-    'is a symbolic link': {
+  type Kinds = { how: (file: string) => void; reason: RegExp }[];
+  const links: Kinds = [
+    {
       how: (file) => {
         writeFileSync(join(machine.directory, 'victim'), 'precious');
         chmodSync(join(machine.directory, 'victim'), 0o666);
@@ -380,72 +385,63 @@ describe('a lease file', () => {
       },
       reason: /is a symbolic link \(it belongs to \w+\): writing to it could change another file\. Remove it/,
     },
-    'is a symbolic link that leads nowhere': {
+    {
       how: (file) => symlinkSync(join(machine.directory, 'nowhere'), file),
       reason: /is a symbolic link/,
     },
-    'is a FIFO': {
+    {
       how: (file) => spawnSync('mkfifo', ['-m', '666', file]),
       reason: /is not a regular file .*Remove it/,
     },
-    'is a directory': { how: (file) => mkdirSync(file), reason: /is not a regular file .*Remove it/ },
-    ...(noOtherUser === null && {
-      'belongs to another user, with mode 0600': {
-        how: (file) => writeFileSync(file, '', { mode: 0o600 }),
-        reason: /can't be opened \(it belongs to root\), mode 0600\. Ask its owner for `chmod 0666/,
-        uid: NOBODY,
-      },
-      'belongs to another user, with mode 0644': {
-        how: (file) => writeFileSync(file, '', { mode: 0o644 }),
-        reason: /can't be opened \(it belongs to root\), mode 0644\. Ask its owner for `chmod 0666/,
-        uid: NOBODY,
-      },
-    }),
-  };
+    { how: (file) => mkdirSync(file), reason: /is not a regular file .*Remove it/ },
+  ];
+  const unwritable = [0o600, 0o644].map((mode) => ({
+    how: (file: string) => writeFileSync(file, '', { mode }),
+    reason: new RegExp(
+      `can't be opened \\(it belongs to root\\), mode 0${mode.toString(8)}\\. Ask its owner for \`chmod 0666`,
+    ),
+  }));
 
-  describe.each(Object.keys(damage))('that %s', (name) => {
-    const { how, reason, uid } = damage[name] as (typeof damage)[string];
-    const as = (): Starting => ({ ...here(), ...(uid === undefined ? {} : { uid }) });
-    beforeEach(async () => {
-      await makeLeaseFiles();
-      rmSync(leaseFile(0));
-      how(leaseFile(0));
-    });
+  const damage: [string, Kinds][] = [['a link, a FIFO or a directory', links]];
+  if (noOtherUser === null) damage.push(['a file of root with mode 0600 or 0644', unwritable]);
 
-    test('spoils its own GPU, with a reason, and no other', async () => {
-      const status = JSON.parse((await machine.runCommand(['status', '--json'], as())).stdout);
-      expect(status.map(({ state, lease }: { state: string; lease: unknown }) => [state, lease])).toEqual([
-        ['unavailable', null],
-        ['free', null],
-      ]);
-      expect(status[0].reason).toMatch(reason);
-      expect(status[0].reason).toContain(leaseFile(0));
-      const one = await machine.runCommand(
-        ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
-        as(),
-      );
-      expect(one).toEqual({ code: 0, signal: null, stdout: `${uuidOf(1)}\n`, stderr: '' });
-      const two = await machine.runCommand(
-        ['run', '--placeholder', 'none', '-n', '2', '--', 'echo', 'it ran'],
-        as(),
-      );
-      expectRefused(two, reason);
-      expect(two.stderr).toContain(leaseFile(0));
-      if (name === 'is a symbolic link')
-        expect(readFileSync(join(machine.directory, 'victim'), 'utf8')).toBe('precious');
-      expect(existsSync(join(machine.directory, 'nowhere'))).toBe(false);
-    });
-
-    if (name !== 'is a symbolic link') return;
-    test('does not keep those from waiting who can do with another', async () => {
-      const end = await lock(leaseFile(1), 'ofd', '0', '2');
-      const waiting = machine.startCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran'], as());
-      const outcome = finished(waiting);
-      await output(waiting, /waiting for (?:a|\d+) GPU/);
-      await end();
-      const { code, stdout } = await outcome;
-      expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
-    });
+  test.each(damage)('spoils its own GPU, with a reason, and no other, where it is %s', async (_, kinds) => {
+    const last = kinds.length;
+    await machine.close();
+    machine = new Machine(last + 1);
+    directory = join(machine.directory, 'locks');
+    const as: Starting = kinds === unwritable ? { ...here(), uid: NOBODY } : here();
+    const run = (...words: string[]) =>
+      machine.runCommand(['run', '--placeholder', 'none', '--no-wait', ...words], as);
+    const all = ['run', '--placeholder', 'none', '-n', String(last + 1), '--', 'true'];
+    expect((await machine.runCommand(all, here())).code).toBe(0);
+    for (const [gpu, { how }] of kinds.entries()) {
+      rmSync(leaseFile(gpu));
+      how(leaseFile(gpu));
+    }
+    const status = JSON.parse((await machine.runCommand(['status', '--json'], as)).stdout);
+    const states = status.map(({ state, lease }: { state: string; lease: unknown }) => [state, lease]);
+    expect(states).toEqual([...kinds.map(() => ['unavailable', null]), ['free', null]]);
+    const one = await run('--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES');
+    expect(one).toEqual({ code: 0, signal: null, stdout: `${uuidOf(last)}\n`, stderr: '' });
+    for (const [gpu, { reason }] of kinds.entries()) {
+      expect(status[gpu].reason).toMatch(reason);
+      expect(status[gpu].reason).toContain(leaseFile(gpu));
+      const refused = await run('--devices', String(gpu), '--', 'echo', 'it ran');
+      expectRefused(refused, reason);
+      expect(refused.stderr).toContain(leaseFile(gpu));
+    }
+    if (kinds === unwritable) return;
+    expect(readFileSync(join(machine.directory, 'victim'), 'utf8')).toBe('precious');
+    expect(existsSync(join(machine.directory, 'nowhere'))).toBe(false);
+    // Nor does it keep those from waiting who can do with another.
+    const end = await lock(leaseFile(last), 'ofd', '0', '2');
+    const waiting = machine.startCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran'], as);
+    const outcome = finished(waiting);
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
+    await end();
+    const { code, stdout } = await outcome;
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
   });
 
   test('the holder reports a lock directory that is removed or replaced, and its GPU still shows as taken', async () => {
@@ -775,26 +771,23 @@ describe('a stranger who locks', () => {
     },
   );
 
-  test.each(['ofd-read', 'posix'])(
-    'all epochs (%s) has the GPU as well, and claims say what keeps them from it',
-    async (kind) => {
-      const end = await lock(leaseFile(0), kind, '1', '0');
-      const { code, stderr } = await machine.runCommand(
-        ['hold', '--devices', '0', '--placeholder', 'none'],
-        here(),
-      );
-      expect(stderr).toMatch(
-        /a program that is not gpu-owner has locked the lease file .*\.lease\. As root, `fuser -v .*` names it/,
-      );
-      expect(code).toBe(73);
-      const { stdout } = await machine.runCommand(
-        ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
-        here(),
-      );
-      expect(stdout).toBe(`${uuidOf(1)}\n`);
-      await end();
-    },
-  );
+  test('all epochs has the GPU as well, and claims say what keeps them from it', async () => {
+    const end = await lock(leaseFile(0), 'posix', '1', '0');
+    const { code, stderr } = await machine.runCommand(
+      ['hold', '--devices', '0', '--placeholder', 'none'],
+      here(),
+    );
+    expect(stderr).toMatch(
+      /a program that is not gpu-owner has locked the lease file .*\.lease\. As root, `fuser -v .*` names it/,
+    );
+    expect(code).toBe(73);
+    const { stdout } = await machine.runCommand(
+      ['run', '--placeholder', 'none', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'],
+      here(),
+    );
+    expect(stdout).toBe(`${uuidOf(1)}\n`);
+    await end();
+  });
 
   test('the acquisition lock for ever delays each claim by the lock timeout, and no more', async () => {
     const end = await lock(join(directory, 'acquisition.lock'), 'ofd', '0', '0');
@@ -808,21 +801,22 @@ describe('a stranger who locks', () => {
     await end();
   });
 
-  test.each(['symbolic link', 'directory', 'FIFO'])(
-    'up the acquisition lock by making it a %s causes a warning, and claims go on',
-    async (kind) => {
-      const file = join(directory, 'acquisition.lock');
-      rmSync(file);
-      if (kind === 'symbolic link') symlinkSync('/etc/passwd', file);
-      else if (kind === 'directory') mkdirSync(file);
-      else spawnSync('mkfifo', [file]);
+  test('up the acquisition lock by making it a link, a directory or a FIFO causes a warning, and claims go on', async () => {
+    const file = join(directory, 'acquisition.lock');
+    for (const make of [
+      () => symlinkSync('/etc/passwd', file),
+      () => mkdirSync(file),
+      () => spawnSync('mkfifo', [file]),
+    ]) {
+      rmSync(file, { recursive: true });
+      make();
       const { code, stdout, stderr } = await machine.runCommand(RUN, here());
       expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
       expect(stderr).toMatch(
         /^gpu-owner: warning: the lock file .*acquisition\.lock is .*Remove it\. This claim proceeds without it\.\n$/,
       );
-    },
-  );
+    }
+  });
 });
 
 afterAll(() => {
