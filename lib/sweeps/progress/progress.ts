@@ -165,37 +165,29 @@ export function formatProgress(done: number, total: number): string {
   return `${done}/${total} (${percent.toFixed(1)}%)`;
 }
 
-/** Ends of tasks that the rate is computed from. */
-const WINDOW = 200;
 const MIN_ENDS = 2;
 
-/** Estimates from the last ends of tasks how fast tasks end, and how long the rest takes. */
+/** Estimates how fast tasks end since it was made, and how long the rest takes. */
 export class Eta {
-  #seen: { at: number; ended: number }[];
+  #first: { at: number; ended: number };
+  #ended: number;
 
   /** @param at now, in ms. @param ended how many have ended before anything was watched */
   constructor(at: number, ended: number) {
-    this.#seen = [{ at, ended }];
+    this.#first = { at, ended };
+    this.#ended = ended;
   }
 
   /** @param ended how many have ended until now; fewer than before (some were retried): restarts */
   note(at: number, ended: number): void {
-    const last = this.#seen.at(-1);
-    if (last !== undefined && ended < last.ended) this.#seen = [];
-    else if (last !== undefined && ended === last.ended) return;
-    this.#seen.push({ at, ended });
-    while (this.#seen.length > 2 && ended - (this.#seen[1]?.ended ?? 0) >= WINDOW) this.#seen.shift();
+    if (ended < this.#ended) this.#first = { at, ended };
+    this.#ended = ended;
   }
 
-  /** Tasks per ms; null: not known yet. A task that takes longer than any before slows it down. */
+  /** Tasks per ms; null: not known yet. */
   rate(at: number): number | null {
-    const [first] = this.#seen;
-    const last = this.#seen.at(-1);
-    if (first === undefined || last === undefined || last.ended - first.ended < MIN_ENDS) return null;
-    const count = last.ended - first.ended;
-    const perTask = (last.at - first.at) / count;
-    const passed = Math.max(last.at, at - perTask) - first.at;
-    return passed <= 0 ? null : count / passed;
+    const count = this.#ended - this.#first.ended;
+    return count < MIN_ENDS || at <= this.#first.at ? null : count / (at - this.#first.at);
   }
 
   /** How long the rest takes, in ms; null: not known yet. */

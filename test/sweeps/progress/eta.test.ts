@@ -18,13 +18,6 @@ test('the estimate grows when tasks take longer than before', () => {
   expect(eta.rate(10_000) as number).toBeLessThan(0.0015);
 });
 
-test('the estimate is made from the last tasks, not from yesterday’s', () => {
-  const eta = new Eta(0, 0);
-  for (let i = 1; i <= 300; i++) eta.note(i * 1_000, i);
-  for (let i = 1; i <= 300; i++) eta.note(300_000 + i * 100, 300 + i);
-  expect(eta.rate(330_000)).toBeCloseTo(1 / 100, 3);
-});
-
 test('a retry starts the estimate again', () => {
   const eta = new Eta(0, 100);
   eta.note(1_000, 90);
