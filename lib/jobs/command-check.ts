@@ -22,9 +22,7 @@ export function checkCommand(command: readonly string[]): void {
 export function commandProblem(command: readonly string[], directory = '.'): CommandProblem | null {
   const [program = ''] = command;
   const isPath = program.includes('/');
-  const paths = isPath
-    ? [resolve(directory, program)]
-    : searchPath().map((each) => resolve(directory, each, program));
+  const paths = pathsOf(program, directory);
   const found = program === '' ? [] : paths.filter(isFile);
   const programs = found.filter(isExecutable);
   const missing = programs.map((path) => missingInterpreter(path, directory));
@@ -80,10 +78,7 @@ function missingInterpreter(path: string, directory: string): string | null {
   const program = words.slice(1).find((word) => !word.startsWith('-') && !word.includes('='));
   // Options of env may have values.
   if (program === undefined || /^-(?!S$|-split-string$)/.test(words[1] ?? '')) return null;
-  const paths = program.includes('/')
-    ? [resolve(directory, program)]
-    : searchPath().map((each) => resolve(directory, each, program));
-  return paths.some((each) => isFile(each) && isExecutable(each)) ? null : program;
+  return isThere(program, directory) ? null : program;
 }
 
 /** The text after `#!`; null: none, or unreadable for this user. */
@@ -114,34 +109,25 @@ const BUILTINS = new Set(
 function remedyFor(command: readonly string[], directory: string): string | null {
   const [program = '', ...rest] = command;
   const [first = '', ...words] = program.trim().split(/\s+/);
-  if (/^\w+=/.test(program)) return `set variables before gpu-owner, or write: ${line(['env', ...command])}`;
   if (BUILTINS.has(first) || (words.length > 0 && /[|&;<>$`]/.test(program))) {
     const script = words.length > 0 ? program : command.join(' ');
     return `only a shell understands it; write: ${line(['bash', '-c', script])}`;
   }
   if (words.length > 0 && commandProblem([first], directory) === null)
     return `it is one word because of the quotes; write: ${sanitize([program, ...rest].join(' '), 200)}`;
-  if (program === '') return null;
-  if (program.includes('/')) {
-    const suggestion = closest(basename(program), namesIn(resolve(directory, dirname(program))));
-    return suggestion === null ? null : `did you mean ${showValue(`${dirname(program)}/${suggestion}`)}?`;
-  }
   const instead = commandInstead(command, directory);
   if (instead !== null) return `write: ${line(instead)}`;
-  const suggestion = closestProgram(program);
-  return suggestion === null ? null : `did you mean ${showValue(suggestion)}?`;
-}
-
-/** The program whose name is most like that; null: none is. */
-function closestProgram(program: string): string | null {
-  return closest(program, searchPath().flatMap(namesIn));
+  const isPath = program.includes('/');
+  const names = isPath ? namesIn(resolve(directory, dirname(program))) : searchPath().flatMap(namesIn);
+  const name = closest(basename(program), names);
+  return name === null ? null : `did you mean ${showValue(isPath ? `${dirname(program)}/${name}` : name)}?`;
 }
 
 /**
  * The command that was meant by one that can't be started: a script is given to its interpreter, and where there is no `python`, there may
  * be a `python3`. null: unknown
  */
-function commandInstead(command: readonly string[], directory = '.'): string[] | null {
+function commandInstead(command: readonly string[], directory: string): string[] | null {
   const [program = '', ...rest] = command;
   if (program === '') return null;
   if (isFile(resolve(directory, program))) {
@@ -149,13 +135,7 @@ function commandInstead(command: readonly string[], directory = '.'): string[] |
     if (interpreter !== undefined) return [interpreter, ...command];
     return program.includes('/') ? null : [`./${program}`, ...rest];
   }
-  if (program.includes('/')) return null;
-  const isVersion = (name: string) => name.startsWith(program) && /^\d+$/.test(name.slice(program.length));
-  const versions = searchPath().flatMap(namesIn).filter(isVersion);
-  const [version] = versions.sort(
-    (a, b) => Number(b.slice(program.length)) - Number(a.slice(program.length)),
-  );
-  return version === undefined ? null : [version, ...rest];
+  return !program.includes('/') && isThere(`${program}3`, directory) ? [`${program}3`, ...rest] : null;
 }
 
 /** A command line to copy. */
@@ -166,6 +146,15 @@ function line(words: readonly string[]): string {
 function searchPath(): string[] {
   const { PATH = process.env.PATH } = simulatedVariables({ PATH: process.env.PATH });
   return (PATH || '/usr/local/bin:/usr/bin:/bin').split(':').map((each) => each || '.');
+}
+
+function pathsOf(program: string, directory: string): string[] {
+  const places = program.includes('/') ? ['.'] : searchPath();
+  return places.map((each) => resolve(directory, each, program));
+}
+
+function isThere(program: string, directory: string): boolean {
+  return pathsOf(program, directory).some((path) => isFile(path) && isExecutable(path));
 }
 
 function namesIn(directory: string): string[] {
