@@ -108,7 +108,7 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
 }
 
 export const COMMAND: Command = {
-  usage: '[OPTIONS] [JOB...] | extend JOB... DURATION | move ID --from HOST',
+  usage: '[JOB...] | extend JOB... DURATION | move ID --from HOST',
   about: `Lists your jobs on this machine: waiting jobs with the reason, running jobs with their GPUs and remaining time, and jobs that ended within the last day. A \`gpu-owner run\` of yours has no number. With numbers or names of jobs, or HOST:JOB for a job of another machine, it prints everything about each, and where its output is. \`extend\` lets jobs run that much longer than their time limit.`,
   groups: GROUPS,
   operands: 'jobs',

@@ -40,7 +40,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['top'], /^ 1 .* free$/m],
   [['metrics'], /^gpu_owner_gpu_state{gpu="1",.*,state="free"} 1$/m],
   [['doctor'], /\[simulated\]/],
-  [['selftest', '-n', '1'], /^passed +cuda-devices .*\n\d+ passed, 0 failed, /ms],
+  [['selftest', '-n', '1', '--only=cuda-devices'], /^passed +cuda-devices .*\n1 passed, 0 failed, /ms],
   [['simulate', 'show'], /^GPU 1 /m],
   [['docs', 'jobs'], /^# Jobs in the background$/m],
   [['completion', 'bash'], /^complete .*gpu-owner/m],

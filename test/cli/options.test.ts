@@ -4,6 +4,7 @@ import { waitOption } from '../../lib/cli/claim-values.ts';
 import { type Commands, optionsOf } from '../../lib/cli/command.ts';
 import type { OptionTable } from '../../lib/cli/command-line.ts';
 import { COMMANDS } from '../../lib/cli/commands.ts';
+import { helpOf, helpOfGroup, mainHelp } from '../../lib/cli/help.ts';
 import { parse } from '../../lib/cli/parser.ts';
 
 const TABLE = {
@@ -98,3 +99,24 @@ async function textsOf(commands: Commands): Promise<string[]> {
   );
   return all.flat();
 }
+
+/** The help of each command, and of each of a group. */
+async function helpOfAll(called: string, commands: Commands): Promise<string[]> {
+  const found = Object.entries(commands).map(async ([name, { load }]) => {
+    const command = await load();
+    const words = `${called} ${name}`;
+    if ('commands' in command)
+      return [helpOfGroup(words, command), ...(await helpOfAll(words, command.commands))];
+    return [helpOf(words, command, false), helpOf(words, command, true)];
+  });
+  return (await Promise.all(found)).flat();
+}
+
+test('help says how each command is used, and fits 80 columns', async () => {
+  const pages = [mainHelp(COMMANDS), ...(await helpOfAll('gpu-owner', COMMANDS))];
+  expect(pages.length).toBeGreaterThan(60);
+  for (const page of pages) {
+    expect(page).toMatch(/^Usage: gpu-owner /);
+    for (const line of page.split('\n')) expect([line, line.length <= 80]).toEqual([line, true]);
+  }
+});
