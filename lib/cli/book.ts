@@ -154,7 +154,7 @@ function forGroup(group: string | undefined): { gid: number; name: string } | nu
 }
 
 export const COMMAND: Command = {
-  usage: '[-n N] [--from TIME] --for DURATION [--every PERIOD --until DATE] [OPTIONS]',
+  usage: '[-n N] [--from TIME] --for DURATION [OPTIONS]',
   about: `Books GPUs for a time: they are kept for you, and others use them before only if their job ends in time (\`--for\`). Prints the booking's number. Only root, and the users that \`bookings\` in the machine's configuration lists, may book.`,
   groups: GROUPS,
   notes: 'Exit code: 0 if the GPUs are booked, 75 if too many are booked already, 77 if you may not book.',
