@@ -3,7 +3,7 @@ import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Experiment } from '../../support/experiment.ts';
-import { finished, output } from '../../support/machine.ts';
+import { finished, output, until } from '../../support/machine.ts';
 
 let experiment: Experiment;
 beforeAll(() => {
@@ -36,6 +36,9 @@ describe('while two tasks run', () => {
     child = experiment.start([...words, ...experiment.train('--wait-for', 'go', 'loss={lr}')]);
     runEnded = finished(child);
     await experiment.untilStarted(2);
+    const logs = async () =>
+      (await experiment.status()).running.map(({ log }: { log: string | null }) => log);
+    await until(async () => (await logs()).every((log: string | null) => log !== null));
   });
 
   test('status --json has the documented members', async () => {

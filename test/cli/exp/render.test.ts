@@ -36,7 +36,7 @@ const STYLE = { columns: 80, rows: 24, colour: false, unicode: false };
 test('the display shows progress, workers and failures', () => {
   expect(render(view(2), 65_000, STYLE)).toBe(
     [
-      '#####-------------------------  43/240 (17.9%)  42.4 tasks/min  4 min 35 s left',
+      '#####-------------------------  43/240 (17.9%)  41.5 tasks/min  4 min 41 s left',
       '43 completed, 2 failed, 2 running, 191 waiting',
       '  gpu0  exp1_0_42  1 min 5 s',
       '  gpu1  exp1_1_42  1 min 5 s',
