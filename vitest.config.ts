@@ -6,26 +6,31 @@ import { LongestFirst } from './test/setup/order.ts';
 import { WAIT_TIMEOUT_MS } from './test/support/time.ts';
 
 /** `npm test` leaves these to `npm run test:all`: folders that test the whole from outside, and files that take longer than a few seconds. */
-const SLOW = [
-  'test/{docs,examples,fuzz,integration,packaging,python}/**/*.test.ts',
-  'test/**/*.slow.test.ts',
-];
+const SLOW = /^test\/(docs|examples|fuzz|integration|packaging|python)\/|\.slow\.test\.ts$/;
 
 /**
- * What a test file of the quick part has in it that needs a process of its own: replaced modules, another environment, claims in the test's
- * process, helpers that tidy up after each test. The others share processes: they load the modules that they test once, not 130 times.
+ * What a test file has in it that needs a process of its own: replaced modules, another environment, claims in the test's process, helpers
+ * that tidy up after each test. The others share processes: they load the modules that they test once, not 250 times.
  */
 const ALONE =
-  /\bvi\.(mock|stub)|process\.env[.[].* = |new GPUOwner|\/(supervising|stuck-machine|keeper|fixture)\.ts'/;
+  /\bvi\.(mock|stub)|process\.env[.[].* = |new GPUOwner|\/(supervising|stuck-machine|keeper|fixture|cluster)\.ts'/;
 
-const alone = readdirSync(join(import.meta.dirname, 'test'), { recursive: true, encoding: 'utf8' })
+const files = readdirSync(join(import.meta.dirname, 'test'), { recursive: true, encoding: 'utf8' })
   .filter((path) => path.endsWith('.test.ts'))
-  .map((path) => join('test', path))
-  .filter((path) => ALONE.test(readFileSync(join(import.meta.dirname, path), 'utf8')));
+  .map((path) => {
+    const isAlone = ALONE.test(readFileSync(join(import.meta.dirname, 'test', path), 'utf8'));
+    return { path: join('test', path), isSlow: SLOW.test(join('test', path)), isAlone };
+  });
 
-const project = (name: string, include: string[], exclude: string[], isolate = true) => ({
+const project = (name: string, isSlow: boolean, isAlone: boolean) => ({
   extends: true as const,
-  test: { name, include, exclude, isolate },
+  test: {
+    name,
+    include: files
+      .filter((file) => file.isSlow === isSlow && file.isAlone === isAlone)
+      .map(({ path }) => path),
+    isolate: isAlone,
+  },
 });
 
 // Node.js reads this file at each start, for 30 ms. Tests that ask a registry give it back: `registryEnv` in test/support/packages.ts.
@@ -44,14 +49,14 @@ if (python && !PATH.split(delimiter).includes(dirname(python)))
 export default defineConfig({
   test: {
     projects: [
-      project('quick', ['test/**/*.test.ts'], [...SLOW, ...alone], false),
-      project('quick-alone', alone, SLOW),
-      project('slow', SLOW, []),
+      project('quick', false, false),
+      project('quick-alone', false, true),
+      project('slow', true, false),
+      project('slow-alone', true, true),
     ],
     sequence: { sequencer: LongestFirst },
     globalSetup: ['test/setup/built.ts', 'test/setup/bundles.ts'],
     setupFiles: ['test/setup/limits.ts'],
-    // Most test files are processes of their own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
     pool: 'forks',
     // Most tests wait for processes, two thirds of the time: this many keep the two processors busy on which CI runs.
     maxWorkers: 5,

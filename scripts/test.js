@@ -73,7 +73,7 @@ async function checkAll() {
   for (const [name, succeeds] of checks) await check(name, succeeds);
   add(await native);
 }
-const projects = { '--quick': ['quick', 'quick-alone'], '--rest': ['slow'], '--all': ['*'] };
+const projects = { '--quick': ['quick', 'quick-alone'], '--rest': ['slow', 'slow-alone'], '--all': ['*'] };
 const selected = isFiltered ? filters : projects[mode].map((name) => `--project=${name}`);
 const steps = [
   ...(isBuilt ? [] : build),
