@@ -218,22 +218,3 @@ test('what can’t be a job’s file is refused', async () => {
   }
   expect(readFileSync(linked, 'utf8')).toBe('somebody’s');
 });
-
-test.each([
-  ['hold', ['--cancel', 'command'], /unknown option '--cancel'/],
-  ['run', ['--cancel', 'none'], /--cancel needs all or command, not 'none'/],
-  ['run', ['--job', '2'], /--job needs a regular file/],
-  ['run', ['--log', '2:100'], /--log needs FD:BYTES of a regular file/],
-  ['run', ['--log', '3'], /--log needs FD:BYTES .*, not '3'/],
-  ['run', ['--log', '3:0'], /--log needs FD:BYTES .*, not '3:0'/],
-  ['run', Array(64).fill('--then'), /--then needs fewer arguments/],
-  ['hold', ['--then', 'true'], /unknown option '--then'/],
-] as ['run' | 'hold', string[], RegExp][])(
-  'bad options of a job are refused: %s %j',
-  async (mode, options, message) => {
-    const command = mode === 'run' ? { command: ['true'] } : {};
-    const ended = await complete({ mode, options, ...command });
-    expect(ended.code).toBe(64);
-    expect(ended.stderr).toMatch(message);
-  },
-);

@@ -150,23 +150,3 @@ test('a lease file’s record says when the limit ends the job', async () => {
   running.kill('SIGTERM');
   expect((await running.exited).code).toBe(143);
 });
-
-test.each([
-  [['run', '--time-limit', '10', '--', 'true'], /--time-limit needs MS:TEXT, not '10'/],
-  [['run', '--time-limit', '0:0s', '--', 'true'], /--time-limit needs/],
-  [['run', '--time-limit', '1x:1s', '--', 'true'], /--time-limit needs/],
-  [['hold', '--time-limit', '10'], /--time-limit needs MS:TEXT, not '10'/],
-  [['hold', '--time-limit', '10:10ms', '--notice', '10:5'], /unknown option '--notice'/],
-  [['run', '--notice', '10:10', '--', 'true'], /--notice needs a longer --time-limit/],
-  [['run', '--time-limit', '10:10ms', '--notice', '10:10', '--', 'true'], /--notice needs a longer/],
-  [['run', '--time-limit', '10:10ms', '--notice', '65:1', '--', 'true'], /--notice needs SIGNAL:MS/],
-] as [string[], RegExp][])('bad limits are refused: %j', async ([mode = '', ...options], message) => {
-  const split = options.indexOf('--');
-  const ended = await complete({
-    mode: mode as 'run',
-    options: split < 0 ? options : options.slice(0, split),
-    command: split < 0 ? undefined : options.slice(split + 1),
-  } as Parameters<typeof complete>[0]);
-  expect(ended.code).toBe(64);
-  expect(ended.stderr).toMatch(message);
-});
