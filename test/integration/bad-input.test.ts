@@ -40,24 +40,17 @@ describe('the command', () => {
     // Counts
     [['-n', '0,1'], 64, /-n: '0,1' is not a number of GPUs; use 1, 2, …, or, .*, --devices 0,1$/m],
     [['-n', '0'], 64, /-n: 0 is not a number of GPUs; use 1, 2, …/],
-    [['-n', '-1'], 64, /-n: -1 is not a number of GPUs/],
-    [['-n', '1.5'], 64, /-n: 1\.5 is not a number of GPUs/],
     [['-n', 'abc'], 64, /-n: 'abc' is not a number of GPUs/],
-    [['-nabc'], 64, /-n: 'abc' is not a number of GPUs/],
-    [['-n', '99999999999999999999'], 64, /-n: '99999999999999999999' is not a number of GPUs/],
     [['-n', ''], 64, /-n: '' is not a number of GPUs/],
     [['-n', ODD], 64, /-n: 'red' is not a number of GPUs/],
     [['-n', '5'], 64, /5 GPUs asked for, but this machine has 4:\n {2}GPU 0: free\n/],
-    [['find', '-n', '5'], 64, /5 GPUs asked for, but this machine has 4/],
     // Which GPUs
     [['--devices', '9'], 64, /--devices: this machine has no GPU '9'\. There are 0 \(Simulated GPU, GPU-/],
     [['--devices', '0-9'], 64, /--devices: '0-9' names GPU 4 to 9, which this machine doesn't have/],
     [['--devices', '-1'], 64, /--devices: '-1' isn't the index of a GPU/],
     [['--devices', 'GPU-ffff'], 64, /--devices: this machine has no GPU 'GPU-ffff'/],
     [['--devices', 'GPU-0000'], 64, /'GPU-0000' is the beginning of 4 UUIDs; write more of it/],
-    [['--devices', 'GPU-xyz'], 64, /'GPU-xyz' isn't a UUID of a GPU/],
     [['--devices', '0:1'], 64, /this machine has no MIG instance '0:1'/],
-    [['--devices', 'MIG-x'], 64, /'MIG-x' isn't a UUID of a MIG instance/],
     [['--devices', ''], 64, /--devices: '' isn't a GPU/],
     [['--devices', '0,,1'], 64, /--devices: '0,,1' has an empty entry/],
     [['--devices', LONG], 64, /--devices: 'x{59}…' isn't the name of a GPU/],
@@ -69,26 +62,20 @@ describe('the command', () => {
       /this machine has 4, of which none may be used here:\n {2}GPU 0: excluded by --exclude/,
     ],
     [['--devices', '0', '-n', '2'], 64, /2 GPUs asked for, but this machine has 4, of which 1 may be used/],
-    [['--exclude', 'Simulated'], 64, /excluded by --exclude$/m],
     // Thresholds
-    ...['--min-free-memory', '--max-used-memory'].flatMap((option) =>
-      ['abc', '', LONG, ODD].map((value): [string[], number, RegExp] => [
-        ['find', option, value],
-        64,
-        new RegExp(`^gpu-owner: ${option}: '.*' is not a size; use '20GiB'`),
-      ]),
-    ),
-    ...[
-      ['--max-power', 'a power in watts'],
-      ['--max-utilization', 'a percentage from 0 to 100'],
-      ['--max-temperature', 'a temperature in degrees Celsius'],
-    ].flatMap(([option, what]) =>
-      ['-1', ODD].map((value): [string[], number, RegExp] => [
-        ['find', `${option}=${value}`],
-        64,
-        new RegExp(`^gpu-owner: ${option}: '.*' is not ${what}; use`),
-      ]),
-    ),
+    ...(
+      [
+        ['--min-free-memory', LONG, 'a size; use'],
+        ['--max-used-memory', ODD, 'a size; use'],
+        ['--max-power', '-1', 'a power in watts; use'],
+        ['--max-utilization', ODD, 'a percentage from 0 to 100; use'],
+        ['--max-temperature', '-1', 'a temperature in degrees Celsius; use'],
+      ] as const
+    ).map(([option, value, what]): [string[], number, RegExp] => [
+      ['find', `${option}=${value}`],
+      64,
+      new RegExp(`^gpu-owner: ${option}: '.*' is not ${what}`),
+    ]),
     [['--max-utilization', '101'], 64, /'101' is not a percentage from 0 to 100/],
     [['--min-free-memory', '999TiB', '--no-wait'], 75, /has only 79\.5 GiB|has only 80 GiB of memory in all/],
     [
@@ -98,18 +85,15 @@ describe('the command', () => {
     ],
     // Durations
     [['--wait=abc'], 64, /--wait: 'abc' is not a duration; use '30s'/],
-    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; use '5s', '5m', '5h' or '5d'/],
     [['report', '--since', '7'], 64, /--since: '7' is not a duration without its unit; use .* or '7d'$/m],
     // Time limits
     [['--for', 'soon'], 64, /--for: 'soon' is not a duration; use '30s'/],
-    [['--for=4'], 64, /--for: '4' is not a duration without its unit; use '4s', '4m', '4h' or '4d'/],
     [['--for', '0'], 64, /--for: '0' leaves no time; use '90s'/],
     [['--for'], 64, /--for needs a value, but '--' follows/],
     [['--signal', 'USR1@5m'], 64, /--signal needs a time limit; for example: --for 4h --signal USR1@5m/],
     [['--for=4h', '--signal', 'USR1'], 64, /--signal: 'USR1' is not a signal and how long before the limit/],
     [['--for=4h', '--signal', 'USER1@5m'], 64, /--signal: 'USER1' is not a signal; did you mean USR1\?/],
     [['--for=4h', '--signal', 'SIGKILL@5m'], 64, /--signal: no program can catch KILL; use another/],
-    [['--for=4h', '--signal', 'USR1@5'], 64, /--signal: '5' is not a duration without its unit/],
     [['--for=4h', '--signal', 'USR1@0'], 64, /--signal: '0' must be more than 0 and less than the limit/],
     [['--for=5m', '--signal', 'USR1@5m'], 64, /--signal: '5m' must be .* less than the limit, which is 5m/],
     [['hold', '--for', '4h'], 64, /there is no option --for/],
@@ -120,7 +104,6 @@ describe('the command', () => {
     [['-x'], 64, /there is no option -x; see --help/],
     [['cancel', 'all'], 64, /you have no job all on this machine/],
     [['--no–wait'], 64, /there is no option --no–wait; did you mean --no-wait\?/],
-    [['--devices', '0', '1'], 64, /'1' would be the command; write --devices 0,1$/m],
     [['--devices=0', '1', '2'], 64, /'1' would be the command; write --devices 0,1,2$/m],
     [['-n', '2', '3'], 64, /'3' would be the command: it belongs to no option/],
     [['status', '--hosts', 'a', 'b'], 64, /'b' is not expected here; write --hosts a,b$/m],
@@ -140,7 +123,6 @@ describe('the command', () => {
     [['docs', 'jobs#x'], 64, /the page jobs has no part 'x'; it has see-wait-cancel, /],
     [[`--${LONG}`], 64, /there is no option --x+…/],
     [[`--${ODD}`], 64, /there is no option --red; see --help/],
-    [['--constructor'], 64, /there is no option --constructor/],
     [['--__proto__=1'], 64, /there is no option --__proto__/],
     [['-n'], 64, /-n needs a value/],
     [['-n', '--no-wait'], 64, /-n needs a value, but '--no-wait' follows/],
@@ -150,7 +132,6 @@ describe('the command', () => {
     [['--visible-devices', 'name'], 64, /--visible-devices: 'name' is not valid; use 'uuid' or 'index'/],
     [['--simulate', ''], 64, /--simulate needs a number of GPUs/],
     [['--simulate', '../4'], 64, /the simulated machine '\.\.\/4' can't be read \(ENOENT\): name a file/],
-    [['--simulate', '0'], 64, /the simulated machine '0' can't be used/],
     [['--simulate', '65'], 64, /the simulated machine '65' can't be used/],
     [
       ['--simulate', 'h200x9'],
@@ -171,7 +152,6 @@ describe('the command', () => {
     [['python3', 'a b'], 64, /there is no command 'python3'; write: gpu-owner run python3 'a b'$/m],
     [['-n', '2', '--', 'ls'], 64, /options follow the name of a command; see gpu-owner --help$/m],
     [['--frobnicate'], 64, /options follow the name of a command; see gpu-owner --help$/m],
-    [['-v', 'status'], 64, /options follow the name of a command; see gpu-owner --help$/m],
     [[''], 64, /there is no command ''/],
     [[ODD], 64, /there is no command 'red'/],
     [['__proto__'], 64, /there is no command '__proto__'/],
@@ -218,14 +198,11 @@ describe('the command', () => {
     expectMessage(result, message);
   });
 
-  test.each([[['run']], [['run', '-n', '2']], [['run', '--']]])(
-    'says what is missing in %j',
-    async (words) => {
-      const result = await machine.runCommand(words);
-      expect(result.code).toBe(64);
-      expectMessage(result, /a command is missing; for example: gpu-owner run -n 2 -- python train\.py/);
-    },
-  );
+  test.each([[['run', '-n', '2']], [['run', '--']]])('says what is missing in %j', async (words) => {
+    const result = await machine.runCommand(words);
+    expect(result.code).toBe(64);
+    expectMessage(result, /a command is missing; for example: gpu-owner run -n 2 -- python train\.py/);
+  });
 
   test('runs a program that stands where a command belongs', async () => {
     const bin = join(machine.directory, 'bin');
@@ -270,7 +247,7 @@ describe('the command', () => {
   });
 
   test('names the places that were searched for a driver, and what to do', async () => {
-    for (const name of ['status', 'find', 'run', 'hold']) {
+    for (const name of ['status', 'run']) {
       const words = name === 'run' ? [name, '--', 'echo', 'it ran'] : [name];
       const result = await machine.runCommand(words, {
         env: { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent/libnvidia-ml.so.1' },
@@ -290,7 +267,7 @@ describe('the command', () => {
     const run = (env: Record<string, string | undefined>) =>
       machine.runCommand(['status'], { env: { GPU_OWNER_SIMULATE: undefined, ...env } });
     const whole = readFileSync(join(binaries(), 'simulator/libnvidia-ml.so.1'));
-    for (const length of [20_000, Math.floor(whole.length / 2), 100, 0]) {
+    for (const length of [20_000, 100, 0]) {
       writeFileSync(path, whole.subarray(0, length));
       const result = await run({ GPU_OWNER_NVML_LIBRARY: path });
       expect(result).toMatchObject({ code: 69, signal: null });
@@ -354,7 +331,6 @@ describe('the command', () => {
 
   test.each([
     ['excludd: [0]\n', /config\.yaml:1: there is no key 'excludd'; did you mean 'exclude'\?/],
-    ['# ours\nmaxPower: lots\n', /config\.yaml:2: maxPower: 'lots' is not a power in watts/],
     ['exclude: [0\n', /config\.yaml:\d: not valid YAML/],
     ['lockDirectory: /tmp/mine\n', /lockDirectory is for the machine's file only/],
     ['\u0000\u001b]0;x\u0007', /config\.yaml/],
