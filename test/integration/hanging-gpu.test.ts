@@ -1,6 +1,6 @@
 // Each test waits for seconds, on a machine of its own: several at a time.
 import { join } from 'node:path';
-import { describe, expect, type TestContext, test } from 'vitest';
+import { expect, type TestContext, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
 import { pause, quickest } from '../support/time.ts';
 
@@ -15,33 +15,26 @@ async function newMachine({ onTestFinished }: TestContext): Promise<Machine> {
   return machine;
 }
 
-describe.concurrent.each(['memory', 'handle', 'processes', 'uuid', 'power'])(
-  'a GPU whose call "%s" hangs',
-  (call) => {
-    test('is shown as not responding, the others as they are', async (context) => {
-      const machine = await newMachine(context);
-      machine.set('gpu=1', `hang=${call}`);
-      let gpus: Awaited<ReturnType<Machine['status']>> = [];
-      const look = async () => {
-        gpus = await machine.status();
-      };
-      expect(await quickest(SOON, look)).toBeLessThan(SOON);
-      expect(gpus.map(({ state }) => state)).toEqual(['free', 'unavailable', 'free', 'free']);
-      expect(gpus[1].reason).toMatch(/does not answer/);
-      expect(gpus[1].memory.usedBytes).toBeNull();
-    });
-
-    test('keeps nobody from claiming the others', async (context) => {
-      const machine = await newMachine(context);
-      machine.set('gpu=1', `hang=${call}`);
-      const claim = async () => {
-        const { code, stdout } = await machine.runScript(
-          'console.log(new GPUOwner(3).devices.map(({ index }) => index).join())',
-        );
-        expect({ code, stdout }).toEqual({ code: 0, stdout: '0,2,3\n' });
-      };
-      expect(await quickest(SOON, claim)).toBeLessThan(SOON);
-    });
+test.concurrent.for(['memory', 'handle', 'processes', 'uuid', 'power'])(
+  'a GPU whose call "%s" hangs is shown as not responding, and keeps nobody from claiming the others',
+  async (call, context) => {
+    const machine = await newMachine(context);
+    machine.set('gpu=1', `hang=${call}`);
+    let gpus: Awaited<ReturnType<Machine['status']>> = [];
+    const look = async () => {
+      gpus = await machine.status();
+    };
+    expect(await quickest(SOON, look)).toBeLessThan(SOON);
+    expect(gpus.map(({ state }) => state)).toEqual(['free', 'unavailable', 'free', 'free']);
+    expect(gpus[1].reason).toMatch(/does not answer/);
+    expect(gpus[1].memory.usedBytes).toBeNull();
+    const claim = async () => {
+      const { code, stdout } = await machine.runScript(
+        'console.log(new GPUOwner(3).devices.map(({ index }) => index).join())',
+      );
+      expect({ code, stdout }).toEqual({ code: 0, stdout: '0,2,3\n' });
+    };
+    expect(await quickest(SOON, claim)).toBeLessThan(SOON);
   },
 );
 
