@@ -1,6 +1,6 @@
 // A failed test file in CI's whole run has a second try; by hand it has none.
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -61,9 +61,11 @@ describe.skipIf(unchanged)(`a second try${unchanged ? `: ${unchanged}` : ''}`, (
     expect(second).toContain('this is the second run');
     expect(second, 'it runs alone').not.toContain('whole.fixture.ts');
 
-    // The findings of the other part of the same run of CI are added.
-    const both = ['a-flaky.fixture.ts', 'b-flaky.fixture.ts'];
-    expect(runFixtures(['b-flaky'], retryOutput())).toMatchObject({ failed: 0, flaky: both });
+    // The findings of the other part of the same run of CI are added, and count.
+    const earlier = join(retryOutput(), 'b-flaky.fixture.ts');
+    mkdirSync(earlier);
+    writeFileSync(join(earlier, 'second.txt'), '');
+    const both = [...flaky, 'b-flaky.fixture.ts'];
     expect(runFixtures(['c-flaky'], retryOutput())).toMatchObject({ failed: 1, flaky: both });
   });
 
@@ -71,6 +73,7 @@ describe.skipIf(unchanged)(`a second try${unchanged ? `: ${unchanged}` : ''}`, (
     const { text, ...counts } = runFixtures(['broken', 'a-flaky'], retryOutput());
     expect(counts).toEqual({ passed: 3, failed: 1, skipped: 1, flaky: [] });
     expect(text).toContain('broken.fixture.ts failed: it is run once more, alone');
+    expect(text).toContain('skipped: whole.fixture.ts: is left out\n');
   });
 
   test('three failed files fail at once', () => {
