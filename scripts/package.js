@@ -12,7 +12,7 @@
 //   --arch ARCH   x64 or arm64, may be repeated; default: those that npm run prebuild can make here
 //   --prebuilt    take what is in prebuilds/, if it was made from these sources
 //   --binaries DIR  take what is there, such as build/Release, and dist/ as it is: for tests; with one --arch
-//   --quick       compress little, and make no tar.xz: for tests
+//   --quick       compress little, and make a .tar in place of .tar.xz and .tar.gz: for tests
 //   --out DIR     default: release/
 //   --node DIR    where node-linux-ARCH-VERSION.tgz of npm is, or is downloaded to; default: node_modules/.cache/gpu-owner
 import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
@@ -290,9 +290,9 @@ function packTarball(tree, arch) {
   mkdirSync(join(directory, 'bin'));
   symlinkSync('../lib/gpu-owner/bin/gpu-owner.cjs', join(directory, 'bin/gpu-owner'));
   const args = ['--sort=name', '--owner=0', '--group=0', '--numeric-owner', `--mtime=${modified()}`];
-  const programs = values.quick ? { gz: 'gzip -n -1' } : { xz: 'xz -T1 -6', gz: 'gzip -n -9' };
+  const programs = values.quick ? { tar: 'cat' } : { 'tar.xz': 'xz -T1 -6', 'tar.gz': 'gzip -n -9' };
   for (const [ending, program] of Object.entries(programs)) {
-    const file = join(out, `${name}.tar.${ending}`);
+    const file = join(out, `${name}.${ending}`);
     run('tar', [...args, '-I', program, '-cf', file, name], { cwd: join(scratch, arch) });
     said(basename(file));
   }
@@ -363,7 +363,7 @@ function said(name) {
 }
 
 function writeSums() {
-  const names = readdirSync(out).filter((name) => /\.(tgz|tar\.[gx]z|whl|deb)$/.test(name));
+  const names = readdirSync(out).filter((name) => /\.(tgz|tar|tar\.[gx]z|whl|deb)$/.test(name));
   const sums = names.sort().map((name) => {
     const sum = createHash('sha256')
       .update(readFileSync(join(out, name)))

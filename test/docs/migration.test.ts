@@ -139,6 +139,9 @@ describe('Python', () => {
       GPU_OWNER_COMMAND: launcher,
     };
     check(row, await machine.run([python, '-W', 'error', '-c', inPython(row)], { env }));
+  });
+
+  test('leaves no GPU leased', async () => {
     expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
   });
 });

@@ -103,9 +103,9 @@ function waiting(env: NodeJS.ProcessEnv): number {
 /** Something that takes a GPU, or waits for one. */
 async function inBackground(line: string, env: NodeJS.ProcessEnv): Promise<ChildProcess> {
   const [program = '', ...args] = line.split(' ');
-  const before = taken(env) + waiting(env);
+  const [leased, queued] = [taken(env), waiting(env)];
   const child = spawn(program, args, { env, stdio: ['pipe', 'ignore', 'ignore'] });
-  await until(() => taken(env) + waiting(env) > before);
+  await until(() => taken(env) > leased || waiting(env) > queued);
   return child;
 }
 

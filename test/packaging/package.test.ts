@@ -265,7 +265,7 @@ describe('the tarball', () => {
     mkdirSync(directory);
     execFileSync('tar', [
       'xf',
-      join(releases, `gpu-owner-${version}-linux-${process.arch}.tar.gz`),
+      join(releases, `gpu-owner-${version}-linux-${process.arch}.tar`),
       '-C',
       directory,
     ]);
