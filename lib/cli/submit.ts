@@ -1,7 +1,7 @@
 import {
   ArrayRun,
   belowSubmitter,
-  checkCommand,
+  commandProblem,
   isJob,
   JobProcess,
   parseArray,
@@ -47,7 +47,8 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
     refuseThrowAway();
     const submitted = belowSubmitter(start);
     const options = await jobOptions(values);
-    checkCommand(command);
+    const problem = commandProblem(command);
+    if (problem !== null) throw usage(problem.message);
     const { settings, limit } = request;
     const asked = { start: ['submit'], command: shellWords(command), request: settings.request };
     job = await submitJob({ ...asked, waits, limit, array }, options, submitted, JOB_HOOKS);

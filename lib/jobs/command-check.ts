@@ -2,7 +2,7 @@
 import { accessSync, closeSync, constants, openSync, readdirSync, readSync } from 'node:fs';
 import { basename, dirname, extname, resolve } from 'node:path';
 import { simulatedVariables } from '../config/index.ts';
-import { GPUOwnerError, ifPossible } from '../errors.ts';
+import { ifPossible } from '../errors.ts';
 import { closest, sanitize, shellWords, showValue, statusAt } from '../platform/index.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
@@ -10,12 +10,6 @@ interface CommandProblem {
   /** That of a shell. */
   exitCode: 126 | 127;
   message: string;
-}
-
-/** @throws ERR_INVALID_ARGUMENT */
-export function checkCommand(command: readonly string[]): void {
-  const problem = commandProblem(command);
-  if (problem !== null) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', problem.message);
 }
 
 /** @param directory where it would run @returns null: nothing is known to be wrong */

@@ -2,18 +2,15 @@ export {
   ArrayRun,
   wordOf,
 } from './array.ts';
-export {
-  checkCommand,
-  commandProblem,
-} from './command-check.ts';
+export { commandProblem } from './command-check.ts';
 export { extendJob } from './extension.ts';
 export { type IdleLimit, parseIdle } from './idle-limit.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
 export { exitCodeOfEnd } from './job-control.ts';
-export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
+export { followOutput, type OutputPart } from './job-output.ts';
 export { formatArray, type NamedJob, parseArray, resolveJobs, resolveNames } from './job-parts.ts';
 export { type JobHooks, JobProcess } from './job-process.ts';
-export type { JobElsewhere, JobPart } from './job-record.ts';
+export type { JobElsewhere } from './job-record.ts';
 export { checkJobOptions, type JobOptions } from './job-request.ts';
 export {
   formatPart,
@@ -42,7 +39,7 @@ export {
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
 export { belowSubmitter, isJob, readStart, type Start, type WaitLine } from './start.ts';
-export { resubmitJob, submitJob } from './submission.ts';
+export { submitJob } from './submission.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { readSweepTrials, SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';

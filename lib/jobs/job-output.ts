@@ -20,7 +20,7 @@ export interface OutputPart {
 }
 
 /** Where to begin: at an offset (negative: from the end), or with the last lines. */
-export interface OutputStart {
+interface OutputStart {
   at: number;
   /** null: the offset counts. */
   lines: number | null;

@@ -3,7 +3,7 @@ import { appendFileSync, mkdtempSync, rmSync, statSync, truncateSync, writeFileS
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { JobOutput } from '../../lib/jobs/index.ts';
+import { JobOutput } from '../../lib/jobs/job-output.ts';
 import { outputLines } from '../../lib/platform/index.ts';
 import { processorTime } from '../support/time.ts';
 
