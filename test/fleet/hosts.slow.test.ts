@@ -47,11 +47,6 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     expect(stderr).toBe('');
     return { code, all: JSON.parse(stdout) };
   };
-  const failure = async (host: string, ...args: string[]) => {
-    const { code, all } = await json('status', '--hosts', host, ...args);
-    expect(Object.keys(all)).toEqual([host]);
-    return { exitCode: code, ...all[host].error };
-  };
   /** The processes of ssh that this test's configuration has, and those beside them. */
   const sshProcesses = () => processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`);
 
@@ -332,60 +327,53 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     });
   });
 
-  test('a gpu-owner in ~/.local/bin is found', async () => {
+  test('a login has any shell, prints what it likes, and finds gpu-owner in ~/.local/bin', async () => {
     const program = `#!/bin/sh\nexec ${process.execPath} ${join(root, 'bin/gpu-owner.cjs')} "$@"\n`;
     hosts.add('local', { program: null, files: { '.local/bin/gpu-owner': program } });
-    expect((await json('status', '--hosts', 'local')).all.local.gpus).toHaveLength(2);
-  });
-
-  test.each(shells)('a login shell may be %s', async (shell) => {
-    hosts.add(`with-${shell}`, { shell });
-    expect((await json('status', '--hosts', `with-${shell}`)).all[`with-${shell}`].gpus).toHaveLength(2);
-  });
-
-  test('a shell may print what it likes, and have programs in the background', async () => {
+    for (const shell of shells) hosts.add(`with-${shell}`, { shell });
     const noise =
       'echo "[]"; echo welcome >&2; echo \'{"error":{"code":"ERR_X","message":"x"}}\' >&2; sleep 600 &\n';
     hosts.add('noisy', { files: { '.bashrc': noise } });
-    expect((await json('status', '--hosts', 'noisy')).all.noisy.gpus).toHaveLength(2);
+    const names = ['local', ...shells.map((shell) => `with-${shell}`), 'noisy'];
+    const { code, all } = await json('status', '--hosts', names.join());
+    expect({ code, names: Object.keys(all) }).toEqual({ code: 0, names });
+    for (const name of names) expect(all[name], name).toMatchObject({ gpus: [{ index: 0 }, { index: 1 }] });
   });
 
-  test.each([
-    ['refusing', ['Port 1'], 'ERR_HOST_UNREACHABLE', /connection refused/],
-    ['password', [], 'ERR_HOST_LOGIN', /asks for a password.*ssh-copy-id password/],
-    ['stranger', ['UserKnownHostsFile /dev/null'], 'ERR_HOST_KEY', /host key is unknown.*ssh stranger/],
-  ])('a host that is %s is told from others', async (name, lines, code, message) => {
-    hosts.addName(name, lines);
-    expect(await failure(name)).toEqual({ exitCode: 69, code, message: expect.stringMatching(message) });
-  });
-
-  test.each([
-    ['not-installed', null, 'ERR_HOST_NOT_INSTALLED', /neither in PATH nor in ~\/\.local\/bin/],
-    [
-      'old',
-      standIn(
-        `echo '{"error":{"code":"ERR_INVALID_ARGUMENT","message":"…","unknown":"there is no command \\u0027status\\u0027"}}' >&2; exit 64`,
-      ),
-      'ERR_HOST_VERSION',
-      /^gpu-owner 9\.9\.9 there is too old: there is no command 'status'\. Upgrade it$/,
-    ],
-    [
-      'without-driver',
-      standIn(`echo '{"error":{"code":"ERR_NO_DRIVER","message":"no driver\\u001b[2J"}}' >&2; exit 69`),
-      'ERR_NO_DRIVER',
-      /^no driver$/,
-    ],
-    ['senseless', standIn('echo "[1, 2"'), 'ERR_HOST_ANSWER', /makes no sense: it is not JSON/],
-    [
-      'absurd',
-      standIn(`echo '[{"index": -1}]'`),
-      'ERR_HOST_ANSWER',
-      /gpus\[0\]\.index has an impossible value/,
-    ],
-    ['crashing', standIn('kill -9 $$'), 'ERR_HOST_ANSWER', /failed with exit code 137/],
-  ])('a gpu-owner that is %s is told from others', async (name, program, code, message) => {
-    hosts.add(name, { program });
-    expect(await failure(name)).toEqual({ exitCode: 69, code, message: expect.stringMatching(message) });
+  test('what is wrong with a host or its gpu-owner is told from others', async () => {
+    hosts.addName('refusing', ['Port 1']);
+    hosts.addName('password');
+    hosts.addName('stranger', ['UserKnownHostsFile /dev/null']);
+    const there = (error: object) => `echo '${JSON.stringify({ error })}' >&2; exit 69`;
+    const unknown = "there is no command 'status'".replaceAll("'", String.raw`\u0027`);
+    const old = `echo '{"error":{"code":"ERR_INVALID_ARGUMENT","message":"…","unknown":"${unknown}"}}' >&2; exit 64`;
+    const programs = {
+      'not-installed': null,
+      old: standIn(old),
+      'without-driver': standIn(there({ code: 'ERR_NO_DRIVER', message: 'no driver\u001b[2J' })),
+      senseless: standIn('echo "[1, 2"'),
+      absurd: standIn(`echo '[{"index": -1}]'`),
+      crashing: standIn('kill -9 $$'),
+    };
+    for (const [name, program] of Object.entries(programs)) hosts.add(name, { program });
+    const errors: Record<string, [code: string, message: RegExp]> = {
+      refusing: ['ERR_HOST_UNREACHABLE', /connection refused/],
+      password: ['ERR_HOST_LOGIN', /asks for a password.*ssh-copy-id password/],
+      stranger: ['ERR_HOST_KEY', /host key is unknown.*ssh stranger/],
+      'not-installed': ['ERR_HOST_NOT_INSTALLED', /neither in PATH nor in ~\/\.local\/bin/],
+      old: [
+        'ERR_HOST_VERSION',
+        /^gpu-owner 9\.9\.9 there is too old: there is no command 'status'\. Upgrade it$/,
+      ],
+      'without-driver': ['ERR_NO_DRIVER', /^no driver$/],
+      senseless: ['ERR_HOST_ANSWER', /makes no sense: it is not JSON/],
+      absurd: ['ERR_HOST_ANSWER', /gpus\[0\]\.index has an impossible value/],
+      crashing: ['ERR_HOST_ANSWER', /failed with exit code 137/],
+    };
+    const { code, all } = await json('status', '--hosts', Object.keys(errors).join());
+    expect(code).toBe(69);
+    for (const [name, [code, message]] of Object.entries(errors))
+      expect(all[name].error, name).toEqual({ code, message: expect.stringMatching(message) });
   });
 
   test('an older version that knows fewer fields is shown', async () => {
@@ -448,7 +436,8 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     expect(answer.all.gate.gpus).toHaveLength(2);
     expect(logins).toBe(3);
     [turnedAway, logins] = [Number.POSITIVE_INFINITY, 0];
-    expect(await failure('gate')).toMatchObject({
+    const refused = await json('status', '--hosts', 'gate');
+    expect(refused.all.gate.error).toMatchObject({
       code: 'ERR_HOST_UNREACHABLE',
       message: expect.stringContaining('MaxStartups'),
     });
