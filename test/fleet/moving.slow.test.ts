@@ -68,6 +68,20 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
   const linesOf = (name: string) =>
     readFileSync(file(name), { encoding: 'utf8', flag: 'a+' }).split('\n').slice(0, -1);
   const show = async (address: string) => JSON.parse((await run('jobs', address, '--json')).stdout)[0];
+  /** The file of a job: a test asks often, and `jobs` starts a process, and logs in for a job that runs. */
+  const recordOf = (address: string) => {
+    const moves = join(hosts.viewer.stateDirectory(), 'gpu-owner/moving', movesDirectory);
+    return readFileSync(join(moves, `${address.slice('any:'.length)}.json`), 'utf8');
+  };
+  const placeOf = (address: string) => JSON.parse(recordOf(address)).at;
+  const untilAt = async (address: string, host: string) => {
+    await until(() => placeOf(address)?.host === host && placeOf(address).id !== null);
+    expect((await show(address)).reason).toMatch(new RegExp(`waits as ${host}:\\d+, and may move`));
+  };
+  const untilRunning = async (address: string) => {
+    await until(() => JSON.parse(recordOf(address)).step === 'settled');
+    await until(async () => (await show(address)).state === 'running');
+  };
 
   test('a job waits where it starts first, and moves to the host that is free before', async () => {
     const busy = [
@@ -87,7 +101,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     });
     const moving = 'any:1';
 
-    await until(async () => / as b:2, and may move/.test((await show(moving)).reason));
+    await untilAt(moving, 'b');
     writeFileSync(file('a1'), '');
     expect(await run('wait', moving)).toMatchObject({ code: 6 });
     expect(await show(moving)).toMatchObject({
@@ -147,7 +161,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       cwd: place,
     });
     const moving = submitted.stdout.trim();
-    await until(async () => / as a:\d+, and may move/.test((await show(moving)).reason));
+    await untilAt(moving, 'a');
     writeFileSync(file('picky-1'), '');
     await until(() => linesOf('refused').length === 1);
     rmSync(file('refuse'));
@@ -223,16 +237,16 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const submitted = await during(first.login, 'submit', '--on', named.join(), '-n', '2', '--', 'true');
     expect(submitted).toMatchObject({ code: 0, stderr: '' });
     const moving = submitted.stdout.trim();
-    await until(async () => / as by-agent/.test((await show(moving)).reason));
-    const at = / as ([a-z-]+):/.exec((await show(moving)).reason)?.[1];
+    await until(() => placeOf(moving) !== null);
+    const at = placeOf(moving).host;
     first.agent.kill('SIGTERM');
     await finished(first.agent);
     // Without that, the connections of before serve on.
     for (const ssh of connections()) sendSignal(ssh, 'SIGKILL');
     writeFileSync(file(`go-${named.find((name) => name !== at)}`), '');
-    await until(async () =>
-      /it asks for a password, or refuses your key.*ssh-add/.test((await show(moving)).reason),
-    );
+    const refused = /it asks for a password, or refuses your key.*ssh-add/;
+    await until(() => refused.test(recordOf(moving)));
+    expect((await show(moving)).reason).toMatch(refused);
     const second = await startAgent('agent-2');
     expect((await during(second.login, 'jobs')).code).toBe(0);
     expect((await during(second.login, 'wait', moving)).code).toBe(0);
@@ -316,7 +330,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const again = () => run('resubmit', moving);
     expect(await again()).toMatchObject({ code: 64, stderr: expect.stringMatching(/has not ended: moving/) });
     for (const name of ['wait-a', 'wait-b']) writeFileSync(file(name), '');
-    await until(async () => (await show(moving)).state === 'running');
+    await untilRunning(moving);
     expect(await again()).toMatchObject({
       code: 64,
       stderr: expect.stringMatching(/has not ended: running/),
@@ -382,11 +396,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       await submit('--on', 'other', '--', 'true'),
     ];
     const moving = await submit('--on', 'shared,other', ...untilFile('runs'));
-    await until(async () => / as shared:2, and may move/.test((await show(moving)).reason));
-    const moves = join(hosts.viewer.stateDirectory(), 'gpu-owner/moving', movesDirectory);
-    await until(() =>
-      readFileSync(join(moves, `${moving.slice('any:'.length)}.json`), 'utf8').includes(bootId()),
-    );
+    await untilAt(moving, 'shared');
+    await until(() => recordOf(moving).includes(bootId()));
     // Served after all others.
     for (const id of ['1', '2']) {
       const { stdout } = await shared.runCommand(['submit', '--preemptible', '--', 'true'], {
@@ -396,7 +407,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       expect(stdout).toBe(`${id}\n`);
     }
     writeFileSync(file('shared'), '');
-    await until(async () => (await show(moving)).state === 'running');
+    await untilRunning(moving);
     for (const name of ['runs', 'other']) writeFileSync(file(name), '');
     expect((await run('wait', moving, ...busy)).code).toBe(0);
     expect((await shared.runCommand(['wait', '1', '2'], { uid: NOBODY, cwd: '/' })).code).toBe(0);
@@ -505,8 +516,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       `echo >>'${file('once')}'`,
     );
     const moving = stdout.trim();
-    await until(async () => /waits as a:/.test((await show(moving)).reason));
-    const [, id] = /as (a:\d+)/.exec((await show(moving)).reason) ?? [];
+    await untilAt(moving, 'a');
+    const { id } = placeOf(moving);
     writeFileSync(file('cut'), '');
     for (const pid of processesWith('GPU_OWNER_SSH='))
       if (wordsOf(pid).includes(hosts.configuration) && wordsOf(pid).includes('a'))
@@ -516,7 +527,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     writeFileSync(file('cut-b'), '');
     expect((await start('wait', moving)).code).toBe(0);
     rmSync(file('cut'));
-    expect((await run('wait', String(id))).code).toBe(143);
+    expect((await run('wait', `a:${id}`)).code).toBe(143);
     writeFileSync(file('cut-a'), '');
     expect((await run('wait', ...busy)).code).toBe(0);
     expect(readFileSync(file('once'), 'utf8')).toBe('\n');
