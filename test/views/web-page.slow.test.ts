@@ -25,11 +25,21 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
   let page: Page;
   /** Errors of the page, refusals of its content security policy among them. */
   let complaints: string[];
+  /** Has holders, jobs, waiters and a process without a claim, for tests that change nothing there. */
+  let full: Machine;
+  let serverOfFull: WebServer;
 
   beforeAll(async () => {
     browser = await openBrowser();
+    full = new Machine(4);
+    await fill();
+    serverOfFull = await WebServer.start(full);
   });
-  afterAll(() => browser?.close());
+  afterAll(async () => {
+    await browser?.close();
+    await new Jobs(full).end();
+    await full.close();
+  });
   beforeEach(() => {
     machine = new Machine(4);
     complaints = [];
@@ -63,43 +73,25 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     page.getByRole('region', { name: section, exact: true }).getByRole('listitem').filter({ hasText: text });
   const shows = (gpu: number, text: string | RegExp) => card(gpu).filter({ hasText: text }).waitFor();
 
-  async function fill(): Promise<Jobs> {
-    const jobs = new Jobs(machine);
+  async function fill(): Promise<void> {
+    const jobs = new Jobs(full);
     const note = '<img src=x onerror=alert(1)>';
-    await jobs.submit([
-      '-n',
-      '2',
-      '--name',
-      'train',
-      '--note',
-      note,
-      '--for',
-      '2h',
-      'sh',
-      '-c',
-      'sleep 1000',
-    ]);
+    const words = ['-n', '2', '--name', 'train', '--note', note, '--for', '2h', 'sh', '-c', 'sleep 1000'];
+    await jobs.submit(words);
     await jobs.reach(1, 'running');
-    const occupant = machine.startCommand([
-      'simulate',
-      'occupy',
-      '3',
-      '--name',
-      'python',
-      '--memory',
-      '31GiB',
-    ]);
-    await output(occupant, /ready/);
+    const occupy = ['simulate', 'occupy', '3', '--name', 'python', '--memory', '31GiB'];
+    await output(full.startCommand(occupy), /ready/);
     await jobs.submit(['-n', '4', '--name', 'large', 'sleep', '1000']);
     await until(async () => (await jobs.find(2)).position === 1);
-    return jobs;
   }
 
-  test('shows a claim when it comes and when it goes, without a reload', async () => {
+  test('teaches where there is nothing, and shows a claim when it comes and when it goes, without a reload', async () => {
     const server = await WebServer.start(machine);
     await open(server.url);
     await shows(2, 'free');
     await page.getByText('4 of 4 GPUs free').waitFor();
+    for (const command of ['run', 'submit'])
+      await page.getByText(`gpu-owner ${command} -n 1 -- python train.py`).waitFor();
     const holder = machine.startCommand(['hold', '-n', '1', '--devices', '2']);
     await output(holder, /visibleDevices/);
     await shows(2, /leased.*PID \d+/);
@@ -199,11 +191,12 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
-  test('shows holders, jobs, who waits, processes without a claim and totals; text of others stays text', async () => {
-    await fill();
-    const server = await WebServer.start(machine);
-    await open(server.url);
+  test('shows and prints holders, jobs, who waits, processes without a claim and totals; text of others stays text', async () => {
+    await open(serverOfFull.url);
     await shows(0, /leased.*train.*until \d\d:\d\d/);
+    await rowOf('Waiting', 'large').waitFor();
+    const paper = (await page.pdf({ format: 'A4' })).toString('latin1');
+    expect(paper.match(/\/Type\s*\/Page\b/g)).toHaveLength(1);
     await more(0);
     await shows(
       0,
@@ -229,17 +222,6 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(new Set(classes).size).toBe(1);
     expect(await page.locator('img').count()).toBe(0);
     expect(complaints).toEqual([]);
-  });
-
-  test('prints on one page, and teaches where there is nothing', async () => {
-    const server = await WebServer.start(machine);
-    await open(server.url);
-    await page.getByText('gpu-owner run -n 1 -- python train.py').waitFor();
-    await page.getByText('gpu-owner submit -n 1 -- python train.py').waitFor();
-    await fill();
-    await rowOf('Waiting', 'large').waitFor();
-    const paper = (await page.pdf({ format: 'A4' })).toString('latin1');
-    expect(paper.match(/\/Type\s*\/Page\b/g)).toHaveLength(1);
   });
 
   test("shows a job's log by a click, goes on with it, and says how it ended or what is missing", async () => {
@@ -376,9 +358,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
   });
 
   test('works by keyboard alone: a wrong token, the right one, the filter, tables', async () => {
-    await fill();
-    const server = await WebServer.start(machine);
-    await open(`http://127.0.0.1:${server.port}/#token=wrong`);
+    await open(`http://127.0.0.1:${serverOfFull.port}/#token=wrong`);
     await page.getByRole('alert').filter({ hasText: 'The server refuses the token' }).waitFor();
     const focused = () => page.evaluate('document.activeElement?.tagName');
     await page.keyboard.press('Tab');
@@ -391,7 +371,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
       return (await focused()) === 'INPUT';
     });
     await page.keyboard.press('Control+a');
-    await page.keyboard.type(server.url);
+    await page.keyboard.type(serverOfFull.url);
     await page.keyboard.press('Enter');
     await shows(0, 'leased');
     await page.keyboard.press('Tab');
@@ -428,9 +408,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
           nodes[0]?.html,
         ]);
       };
-      await fill();
-      const server = await WebServer.start(machine);
-      await open(server.url, { viewport, colorScheme });
+      await open(serverOfFull.url, { viewport, colorScheme });
       await shows(0, 'leased');
       await rowOf('Waiting', 'large').waitFor();
       expect(await violations()).toEqual([]);
