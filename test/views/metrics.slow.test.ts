@@ -29,10 +29,10 @@ async function metricsOf(machine: Machine, starting: Starting = {}): Promise<Rea
 const userName = userInfo().username;
 const GiB = 2 ** 30;
 
-/** A job on GPU 0. */
-async function lease(machine: Machine, ...options: string[]): Promise<void> {
+/** A job on GPU 0, or on these. */
+async function lease(machine: Machine, devices = '0', ...options: string[]): Promise<void> {
   await output(
-    machine.startCommand(['run', '--devices', '0', ...options, '--', 'sh', '-c', 'echo runs; sleep 600']),
+    machine.startCommand(['run', '--devices', devices, ...options, '--', 'sh', '-c', 'echo runs; sleep 600']),
     /runs/,
   );
 }
@@ -52,7 +52,7 @@ async function wait(machine: Machine, count: number): Promise<number> {
 test('metrics show a lease, a program without a claim, and a wait', async () => {
   const machine = machineOf(3);
   const began = Date.now() / 1_000;
-  await lease(machine, '--for', '1h');
+  await lease(machine, '0', '--for', '1h');
   await output(machine.startCommand(['simulate', 'occupy', '1']), /ready/);
   const waiter = await wait(machine, 3);
   const samples = await metricsOf(machine);
@@ -183,28 +183,31 @@ test('MIG instances have a label of their own, and their processes count once as
   });
 });
 
-test.each<[string, object | string]>([
-  [
-    'labels that end the line',
-    { user: 'a"} 1\ngpu_owner_gpu_up{gpu="9"} 1\n\\', since: 'never', until: 'soon' },
-  ],
-  ['controls and a huge name', { user: `\u0000\u001b[31m\u202e${'x'.repeat(3_000)}`, since: 12, until: {} }],
-  ['absurd times', { user: ['root'], since: '+275760-09-13T00:00:00.000Z', until: 8.64e15, uid: -1 }],
-  ['times before the machine', { user: 'old', since: '0001-01-01T00:00:00Z', until: -8.64e15 }],
-  ['no record', 'x'.repeat(4096)],
-  ['numbers beyond JSON', '{"user":1e999,"since":1e999,"until":1e999,"generation":1e999}'],
-])('a hostile record of a lease breaks nothing: %s', async (_, record) => {
-  const machine = machineOf(2);
-  await lease(machine);
-  const text = typeof record === 'string' ? record : JSON.stringify({ generation: 1, ...record });
-  const file = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
-  writeFileSync(file, text.padEnd(4096).slice(0, 4096), { flag: 'r+' });
+test('hostile records of leases break nothing', async () => {
+  const records: Record<string, object | string> = {
+    'labels that end the line': { user: 'a"} 1\ngpu_owner_gpu_up{gpu="9"} 1\n\\', until: 'soon' },
+    'controls and a huge name': { user: `\u0000\u001b[31m\u202e${'x'.repeat(3_000)}`, since: 12, until: {} },
+    'absurd times': { user: ['root'], since: '+275760-09-13T00:00:00.000Z', until: 8.64e15, uid: -1 },
+    'times before the machine': { user: 'old', since: '0001-01-01T00:00:00Z', until: -8.64e15 },
+    'no record': 'x'.repeat(4096),
+    'numbers beyond JSON': '{"user":1e999,"since":1e999,"until":1e999,"generation":1e999}',
+  };
+  const names = Object.keys(records);
+  const machine = machineOf(names.length + 1);
+  await lease(machine, names.map((_, gpu) => gpu).join(), '-n', String(names.length));
+  for (const [gpu, record] of Object.values(records).entries()) {
+    const text = typeof record === 'string' ? record : JSON.stringify({ generation: 1, ...record });
+    const file = join(machine.lockDirectory, `${uuidOf(gpu)}.lease`);
+    writeFileSync(file, text.padEnd(4096).slice(0, 4096), { flag: 'r+' });
+  }
   const samples = await metricsOf(machine);
-  expect(valuesOf(samples, 'gpu_up', 'gpu')).toEqual({ 0: 1, 1: 1 });
-  const [users] = Object.keys(valuesOf(samples, 'gpu_leased', 'user'));
-  expect(users).toMatch(/^[\p{L}\p{N}.@\\_+$-]{1,64}$/u);
+  expect(valuesOf(samples, 'gpu_up', 'gpu')).toEqual({ 0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 5: 1, 6: 1 });
+  const leased = Object.keys(valuesOf(samples, 'gpu_leased', 'gpu', 'user'));
+  expect(leased).toEqual(names.map((_, gpu) => expect.stringMatching(new RegExp(`^${gpu} `))));
+  for (const [gpu, name] of names.entries())
+    expect(leased[gpu]?.slice(2), name).toMatch(/^[\p{L}\p{N}.@\\_+$-]{1,64}$/u);
   for (const name of ['lease_start_time_seconds', 'lease_end_time_seconds', 'leased_seconds'])
-    expect([name, valuesOf(samples, `gpu_${name}`)]).toEqual([name, {}]);
+    expect([name, valuesOf(samples, `gpu_${name}`, 'gpu')]).toEqual([name, {}]);
 });
 
 test('claims are counted: granted, handed over, refused', async () => {
