@@ -429,7 +429,8 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
   test('the tables are written all the same after a manager on another machine is gone', async () => {
     const server = queue.server as RedisServer;
     // As one that was killed a moment ago: its time runs out by itself.
-    const other = JSON.stringify({ host: 'elsewhere', pid: 1, of: 'another' });
+    const leader = { process: 1, start: '1', boot: 'another', namespace: '1' };
+    const other = JSON.stringify({ host: 'elsewhere', pid: 1, ...leader, of: 'another' });
     server.command('SET', `gpu-owner-tasks:${queueName('test')}:manager`, other, 'PX', '60000');
     const child = manager();
     const ended = finished(child);
