@@ -59,6 +59,8 @@ interface RedisAttempt {
 const NOT_COUNTED = ['given-back', 'excused'];
 
 export interface RedisOutcomes extends TaskOutcomes {
+  /** By state. */
+  counts: Record<string, number>;
   /** By the names of tasks, in their order. */
   attempts: Map<string, RedisAttempt[]>;
 }

@@ -21,7 +21,6 @@ export interface TaskOutcomes {
   givenBack: { name: string; why: string }[];
   /** 'ok', or what is wrong with the file. */
   check: string;
-  counts: Record<string, number>;
   /** Attempts that haven't ended. */
   living: number;
 }
