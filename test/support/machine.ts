@@ -1,7 +1,15 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmdirSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  rmdirSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { isAbsolute, join, resolve } from 'node:path';
 import { removeDirectory } from '../../bench/leftovers.js';
 import { binaries } from './binaries.ts';
 import { killAll, treeOf } from './processes.ts';
@@ -124,7 +132,10 @@ export class Machine {
   }
 
   get lockDirectory(): string {
-    return join(this.directory, 'machines', this.name, 'locks');
+    const machines = join(this.directory, 'machines');
+    // That of a machine that a file describes has a name made of the file's, once it is there.
+    const name = isAbsolute(this.name) ? (readdirSync(machines)[0] ?? '') : this.name;
+    return join(machines, name, 'locks');
   }
 
   /** Starts a program on this machine. */
