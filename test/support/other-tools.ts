@@ -68,7 +68,7 @@ export async function holdAs(
 }
 
 export function startOriginal(machine: Machine, args: string[], starting: Starting = {}): ChildProcess {
-  return machine.start([python, original, ...args], starting);
+  return machine.start([python, '-IS', original, ...args], starting);
 }
 
 /** Runs such a program, and returns what it prints. */
