@@ -92,7 +92,10 @@ function idsByName(store: JobStore): Map<string, number[]> {
   const found = new Map<string, number[]>();
   for (const id of store.ids()) {
     const { name, part } = store.read(id)?.request ?? {};
-    if (name != null && part === undefined) found.set(name, [...(found.get(name) ?? []), id]);
+    if (name == null || part !== undefined) continue;
+    const same = found.get(name);
+    if (same === undefined) found.set(name, [id]);
+    else same.push(id);
   }
   return found;
 }

@@ -77,6 +77,7 @@ export class JobProcess implements BackgroundJob {
   #progress: JobProgress = { pid: process.pid };
   /** The job's tag in the wait queue, as text. */
   #order: string | undefined;
+  #isPruned = false;
 
   private constructor(store: JobStore, start: JobStart, hooks: JobHooks) {
     this.store = store;
@@ -308,18 +309,22 @@ export class JobProcess implements BackgroundJob {
     wait: WaitOptions | null,
     asked: TimeLimit | null,
   ): Promise<{ claim: JobClaim; limit: TimeLimit | null }> {
-    if (this.#start.kind !== 'woken') this.#tell({ reason: 'starting' });
+    if (this.#start.kind === 'woken') this.#isPruned = true;
+    else this.#tell({ reason: 'starting' });
     this.#handOverSlot();
     const onWaiting: WaitOptions['onWaiting'] = (state) => {
       wait?.onWaiting?.(state);
       const reason = state.position === null ? 'waiting' : 'waiting for GPUs';
       this.#tell({ reason, hidden: describeHidden(state.gpus) });
     };
-    const claim = await claimForJob(
+    const claiming = claimForJob(
       this.#ownSettings(settings),
       wait === null ? null : { ...wait, onWaiting },
       this.#start,
     );
+    // While the driver answers, this process has nothing else to do.
+    setImmediate(() => this.#prune());
+    const claim = await claiming;
     this.#prune();
     const gpus = claim.gpus.map(({ index, instance, uuid, parent }) =>
       instance === null ? { index, uuid } : { index, instance, uuid, parent },
@@ -362,6 +367,8 @@ export class JobProcess implements BackgroundJob {
   }
 
   #prune(): void {
+    if (this.#isPruned) return;
+    this.#isPruned = true;
     try {
       this.store.prune();
       pruneMoves(this.store, jobLimits().jobsKeptFor);
