@@ -67,7 +67,7 @@ export function attemptMethods(
     },
 
     async endLost() {
-      if (await database.read(() => someAreLost(database, locks)))
+      if ((await database.read(() => lostAttempts(database, locks))).length > 0)
         await database.write(() => endLost(database, locks));
     },
 
@@ -273,9 +273,11 @@ function presentAttempts(database: Database): AttemptRecord[] {
   );
 }
 
-/** Whether attempts have ended without a record of it: their tasks can be given out again. */
-export function someAreLost(database: Database, locks: LockFile): boolean {
-  return presentAttempts(database).some((attempt) => whyEnded(attempt, locks) !== null);
+/** The numbers of attempts that have ended without a record of it: their tasks can be given out again. */
+export function lostAttempts(database: Database, locks: LockFile): number[] {
+  return presentAttempts(database)
+    .filter((attempt) => whyEnded(attempt, locks) !== null)
+    .map(({ number }) => number);
 }
 
 export function findAttempt(database: Database, token: string): AttemptRecord | undefined {

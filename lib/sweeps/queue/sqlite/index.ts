@@ -3,7 +3,7 @@ import { isFailure } from '../../../errors.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
 import { type Pause, type Queue, QueueRemovedError, type StepValue } from '../queue.ts';
 import { readCount, readNeeds, readPause, readRecord, readSearch, readText } from '../records.ts';
-import { attemptMethods, findAttempt, type OpenAttempts, someAreLost } from './attempts.ts';
+import { attemptMethods, findAttempt, lostAttempts, type OpenAttempts } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { Database } from './database.ts';
 import { LockFile, MANAGER } from './locks.ts';
@@ -164,6 +164,8 @@ class Watch implements OpenAttempts {
   #periods = 0;
   /** The version of the database at the last poll. */
   #version: string;
+  /** Numbers of lost attempts that were notified. */
+  #notified = new Set<number>();
 
   constructor(database: Database, locks: LockFile) {
     this.#database = database;
@@ -235,9 +237,13 @@ class Watch implements OpenAttempts {
     }
   }
 
+  /** Answers true once for each attempt: there may be no worker for its task. */
   #someLockEnded(): boolean {
     try {
-      return someAreLost(this.#database, this.#locks);
+      const lost = lostAttempts(this.#database, this.#locks);
+      const isNews = lost.some((number) => !this.#notified.has(number));
+      this.#notified = new Set(lost);
+      return isNews;
     } catch (error) {
       if (!isFailure(error)) throw error;
       return false; // callers that need the queue meet the error themselves
