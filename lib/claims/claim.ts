@@ -47,6 +47,7 @@ import type { ClaimRequest } from './options.ts';
 import {
   applyBookings,
   applyLimit,
+  exceedsLimit,
   noteGranted,
   type QueuePosition,
   waitersAhead,
@@ -251,6 +252,10 @@ function* decide(gpus: readonly GPU[], attempt: Attempt): ClaimSteps<Decision> {
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     traceStep('leased');
     const holding: Holding = { ...taken, marks: [], leasedAt: Date.now() };
+    if (attempt.job === null && exceedsLimit(candidates, attempt.request, attempt.directory)) {
+      releaseClaim(holding);
+      return { leases: null, candidates, obstacle: 'contention' };
+    }
     const marked = yield* show(holding, chosen, gpus, attempt);
     if ('holder' in marked) {
       attempt.foreignHolders.set(marked.uuid, marked.holder);

@@ -1,6 +1,6 @@
 // Limits of users, in whole processes. The holder of a lease is proved by files, not by records.
 import { type ChildProcess, execFileSync, spawnSync } from 'node:child_process';
-import { chmodSync, chownSync, mkdirSync, readdirSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { alice, bob, endHolder, RUN, startHolder } from '../support/holders.ts';
@@ -10,8 +10,10 @@ import {
   Machine,
   NOBODY,
   output,
+  processState,
   python,
   until,
+  uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
 import { nameOf } from '../support/processes.ts';
@@ -26,6 +28,21 @@ beforeEach(() => {
   machine = new Machine(4);
 });
 afterEach(() => machine.close());
+
+const jobFiles = () => readdirSync(machine.lockDirectory).filter((each) => each.startsWith('job-'));
+
+/** Locks bytes of epochs in a lease's file, as any user can. */
+async function lockEpochs(gpu: number, epochs: readonly number[], starting: typeof alice): Promise<void> {
+  const source = `import fcntl, os, struct, sys
+F_OFD_SETLK = 37
+descriptor = os.open(sys.argv[1], os.O_RDWR)
+for epoch in sys.argv[2:]:
+    fcntl.fcntl(descriptor, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 1 + int(epoch), 1, 0))
+print("locked", flush=True)
+os.read(0, 1)`;
+  const file = join(machine.lockDirectory, `${uuidOf(gpu)}.lease`);
+  await output(machine.start([python, '-c', source, file, ...epochs.map(String)], starting), /^locked/m);
+}
 
 const holds = (count: number, starting: typeof alice) =>
   startHolder(machine, ['-n', String(count)], starting);
@@ -91,10 +108,51 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
   test('a user who changes the mode of a job’s file gets no more', async () => {
     machine.configure('limits: { gpus: 1 }\n');
     const first = await holds(1, alice);
-    for (const name of readdirSync(machine.lockDirectory).filter((each) => each.startsWith('job-')))
-      chmodSync(join(machine.lockDirectory, name), 0o700);
+    for (const name of jobFiles()) chmodSync(join(machine.lockDirectory, name), 0o700);
     expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
     await endHolder(first);
+  });
+
+  test('a user who removes the file of a job gets no more', async () => {
+    machine.configure('limits: { gpus: 1 }\n');
+    const first = await holds(1, alice);
+    for (const name of jobFiles()) rmSync(join(machine.lockDirectory, name));
+    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
+    await endHolder(first);
+    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(0);
+  });
+
+  test('locks of others in a lease’s file neither count for a user, nor hide the holder', async () => {
+    machine.configure('limits: { gpus: 2 }\n');
+    const [alices, bobs] = [await holds(1, alice), await startHolder(machine, ['--devices', '1'], bob)];
+    const [epoch = 0] = jobFiles()
+      .filter((name) => statSync(join(machine.lockDirectory, name)).uid === alice.uid)
+      .map((name) => Number(name.slice('job-'.length)));
+    await lockEpochs(1, [epoch], bob);
+    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(0);
+    await lockEpochs(
+      1,
+      Array.from({ length: 70 }, (_, i) => 2 * i),
+      bob,
+    );
+    const refused = await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob);
+    expect(refused.stderr).toMatch(/GPU 2: free, but you have 1 of the 2 GPUs/);
+    for (const holder of [alices, bobs]) await endHolder(holder);
+  });
+
+  test('a claim that is suspended between its choice and its lease gets no more', async () => {
+    machine.configure('limits: { gpus: 1 }\n');
+    const words = (gpu: string) => [...RUN, '--no-wait', '--devices', gpu];
+    const suspended = machine.startCommand([...words('0'), '--', 'true'], {
+      ...alice,
+      env: { GPU_OWNER_STOP_AT: 'chosen' },
+    });
+    const refused = finished(suspended);
+    await until(() => processState(suspended.pid as number) === 'T');
+    const second = await startHolder(machine, ['--devices', '1'], alice);
+    suspended.kill('SIGCONT');
+    expect((await refused).code).toBe(75);
+    await endHolder(second);
   });
 
   test('a command of a sweep ends at the limit: its task has failed, and is not tried again', async () => {

@@ -1,13 +1,23 @@
 // The users who hold GPUs of the machine, and how many. Any user can write records, so the owner of a lease follows from the kernel's locks, and from the
-// owner of the file that only the lease's holder can have made.
+// owner of the file that only the lease's holder can have made. That user can remove the file, and any user can lock more epochs: then only the
+// processes that are visible here tell whose a lease is.
 import { native, OFD, SHARED } from '../../native.ts';
-import { groupsOf, isRoot, machineUid, sanitize } from '../../platform/index.ts';
+import {
+  groupsOf,
+  isRoot,
+  lockedFiles,
+  machineUid,
+  type OpenFile,
+  ownersOf,
+  sanitize,
+} from '../../platform/index.ts';
 import {
   FIRST_EPOCH,
   FIRST_UNIT,
   gpuOfShare,
   isLocked,
   type JobFile,
+  LEASE,
   type LockDirectory,
   leaseNames,
   MAX_EPOCHS,
@@ -33,6 +43,7 @@ export function readHoldings(
   const holdings = new Map<number, { gpus: number; uuids: string[] }>();
   const owners = new Map<number, JobFile | null>();
   let asked: ReturnType<typeof readAsked> | undefined;
+  let files: OpenFile[] | undefined;
   // A preemptible lease counts for no user, unless it has failed to give way.
   const isCounted = ({ graceMs }: JobFile, epoch: number) => {
     if (graceMs === null) return true;
@@ -48,13 +59,23 @@ export function readHoldings(
       if (!isLocked(descriptor, SHARED)) continue;
       const size = gpu === uuid ? null : readSize(descriptor);
       const part = size === null ? whole : (whole * size.units) / size.capacity;
-      const users = new Set<number>();
-      for (const epoch of lockedEpochs(descriptor)) {
+      const jobs: JobFile[] = [];
+      const free = new Set<number>();
+      const epochs = [...lockedEpochs(descriptor)];
+      for (const epoch of epochs) {
         if (!owners.has(epoch)) owners.set(epoch, readJobFile(directory, epoch));
         const job = owners.get(epoch) ?? null;
+        if (job !== null) jobs.push(job);
         // Shares don't give way.
-        if (job !== null && (gpu !== uuid || isCounted(job, epoch))) users.add(machineUid(job.uid));
+        if (job !== null && gpu === uuid && !isCounted(job, epoch)) free.add(job.uid);
       }
+      if (epochs.length === 0) continue;
+      const isProved = epochs.length === 1 && jobs.length === 1;
+      if (!isProved) files ??= lockedFiles();
+      const holders = isProved ? jobs : ownersOf(descriptor, LEASE, files);
+      const users = new Set(
+        holders.flatMap(({ uid }) => (uid === null || free.has(uid) ? [] : machineUid(uid))),
+      );
       for (const uid of users) {
         const { gpus, uuids } = holdings.get(uid) ?? { gpus: 0, uuids: [] };
         holdings.set(uid, { gpus: gpus + part, uuids: [...uuids, uuid] });

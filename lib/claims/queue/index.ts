@@ -13,7 +13,7 @@ export {
   untilBookingsEnd,
 } from './booking-files.ts';
 export { describeReached, type Holdings, holdingsWhenAsked, lockedEpochs } from './holdings.ts';
-export { allowedTime, applyLimit, partOf, requestLimits, sizeOf } from './own-limit.ts';
+export { allowedTime, applyLimit, exceedsLimit, partOf, requestLimits, sizeOf } from './own-limit.ts';
 export { putFirst, wakeRequest, wakeThoseBehind, whyNotLonger } from './own-requests.ts';
 export { HEARTBEAT_MS, stampBookings, WAIT_QUEUE_FILE } from './queue-file.ts';
 export { requestClass, whoMay } from './request-class.ts';

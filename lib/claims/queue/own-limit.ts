@@ -77,6 +77,22 @@ export function sizeOf(candidates: readonly Judged[], count: number): number {
   return parts.length < count ? count : parts.slice(0, count).reduce((sum, part) => sum + part, 0);
 }
 
+function holdingsOf(candidates: readonly Judged[], directory: LockDirectory) {
+  const all = candidates.map(({ gpu }) => gpu);
+  const parts = new Map(all.map((gpu) => [gpu.uuid, partOf(gpu, all)]));
+  return readHoldings(directory, (uuid) => parts.get(uuid));
+}
+
+/** Whether the user, or a group of the user, holds too many, with what this process has just leased: another claim may have come in between. */
+export function exceedsLimit(
+  candidates: readonly Judged[],
+  { most, together }: Pick<JoiningRequest, 'most' | 'together'>,
+  directory: LockDirectory,
+): boolean {
+  const request = { uid: machineUid(), size: 0, most, together };
+  return reachedLimit(request, () => holdingsOf(candidates, directory)) !== null;
+}
+
 /**
  * Takes away the free GPUs, where the user, or a group of the user, holds too many already: those come first.
  * @throws ERR_INVALID_ARGUMENT for more than the user may ever have
@@ -102,9 +118,7 @@ export function applyLimit<Candidate extends Judged>(
     );
   }
   if (directory === null) return candidates;
-  const all = candidates.map(({ gpu }) => gpu);
-  const parts = new Map(all.map((gpu) => [gpu.uuid, partOf(gpu, all)]));
-  const reached = reachedLimit(request, () => readHoldings(directory, (uuid) => parts.get(uuid)));
+  const reached = reachedLimit(request, () => holdingsOf(candidates, directory));
   if (reached === null) return candidates;
   const { group, held, most: limit, uuids: ownLeases } = reached;
   const gpus = limit === 1 ? 'GPU' : 'GPUs';
