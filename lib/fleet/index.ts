@@ -5,26 +5,22 @@ export {
   ANY,
   addressForOthers,
   cancelMoving,
-  cancelUntold,
-  createMoving,
   type JobAddress,
   leaveHost,
   movingJob,
   movingJobs,
-  type NewMovingJob,
   placeOf,
   settledPlace,
   submitMoving,
 } from './any-jobs.ts';
 export { type Channel, openChannel } from './channel.ts';
-export { expectedWait, wantedOf } from './expected-wait.ts';
+export { type CommandElsewhere, commandFor, runElsewhere, submitElsewhere } from './elsewhere.ts';
 export {
   askHosts,
   chooseHosts,
   commandOnHost,
   type HostAnswer,
   hostsToUse,
-  submitOnHost,
   watchHosts,
 } from './fleet.ts';
 export type { HostFailure } from './host-failure.ts';
@@ -42,8 +38,6 @@ export {
 } from './jobs-elsewhere.ts';
 export { Mover } from './mover.ts';
 export { type MovingJob, MovingJobs } from './moving-job.ts';
-export { firstQueue, type HostRefusal, hostsToWaitFor, startWhereFree } from './placement.ts';
-export { runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
 export { showOutput, waitOnHost } from './remote-jobs.ts';
-export { type Environment, environmentFor } from './request.ts';
+export { environmentFor } from './request.ts';

@@ -2,7 +2,7 @@
 // product's own functions.
 
 import { inOrder, type Tag, tagFor } from '../../lib/claims/rules/order.ts';
-import { expectedWait } from '../../lib/fleet/index.ts';
+import { expectedWait } from '../../lib/fleet/expected-wait.ts';
 import type { Random } from '../support/random.ts';
 
 /** Between the moment at which GPUs come free elsewhere and the start of a job that moves there: news, and three questions. */
