@@ -20,6 +20,7 @@ export {
   leaseName,
   leaseNames,
   noteCUDA,
+  ownersOfRemoved,
   PREEMPTION_NOTICE,
   PREFERRED,
   readHolder,

@@ -42,10 +42,12 @@ export { idleText, idleTime } from './idle-text.ts';
 export {
   countLocks,
   describeOwner,
+  type KernelLock,
   type LockOwner,
   lockedFiles,
   lockersOf,
   type OpenFile,
+  ownerOf,
   ownersOf,
   readLocks,
   searchLockedFiles,

@@ -182,7 +182,7 @@ export function describeOwner({ pid, user, name }: LockOwner): string {
   return `${name ?? 'a process'} (pid ${pid}, ${user ?? '?'})`;
 }
 
-function ownerOf(pid: number, isClaim: boolean): LockOwner {
+export function ownerOf(pid: number, isClaim: boolean): LockOwner {
   const { uid, user, name } = describeProcess(pid);
   return { pid, uid, user, name, isClaim };
 }

@@ -1,8 +1,8 @@
 import { fstatSync } from 'node:fs';
-import { isLocked, LEASE, type LockDirectory, leaseName } from '../claims/index.ts';
+import { isLocked, LEASE, type LockDirectory, leaseName, ownersOfRemoved } from '../claims/index.ts';
 import type { GPU } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { type LockOwner, ownersOf } from '../platform/index.ts';
+import { type LockOwner, type OpenFile, ownersOf } from '../platform/index.ts';
 
 /** Makes the lease files of GPUs root's, as whom this runs: no user can remove one, and claim what another user has leased. */
 export function protectLeaseFiles(directory: LockDirectory, uuids: readonly string[]): void {
@@ -26,10 +26,12 @@ interface LeaseFile {
  */
 export class LeaseFiles {
   readonly #files = new Map<string, LeaseFile[]>();
+  #directory: Pick<LockDirectory, 'all' | 'itself'> | null = null;
   #look = 0;
 
   /** Looks which leases last. @param uuids the GPUs and instances that there are now */
-  look(directory: Pick<LockDirectory, 'all' | 'openForProbe'>, uuids: readonly string[]): void {
+  look(directory: Pick<LockDirectory, 'all' | 'itself' | 'openForProbe'>, uuids: readonly string[]): void {
+    this.#directory = directory;
     this.#look++;
     for (const uuid of new Set([...uuids, ...this.#files.keys()])) {
       const files = this.#lasting(uuid);
@@ -64,15 +66,17 @@ export class LeaseFiles {
 
   /**
    * The processes that have leased a GPU, by the kernel's locks, not by records; none if that is unknown, or it isn't
-   * leased. A file that is locked later than another counts for nothing, unless the other has lost its name: then both do.
+   * leased. A file that is locked later than another counts for nothing, unless the other has lost its name: then both do,
+   * also where that was before the first look.
    * @param files as for `ownersOf`
    */
-  owners({ uuid, parent }: Pick<GPU, 'uuid' | 'parent'>, files: Parameters<typeof ownersOf>[2]): LockOwner[] {
+  owners({ uuid, parent }: Pick<GPU, 'uuid' | 'parent'>, files: readonly OpenFile[]): LockOwner[] {
     const all = this.#files.get(uuid) ?? [];
     const first = Math.min(...all.filter(({ isNamed }) => isNamed).map(({ since }) => since));
     const owners = all
       .filter(({ isNamed, since }) => !isNamed || since === first)
       .flatMap(({ descriptor }) => ownersOf(descriptor, LEASE, files));
+    if (this.#directory !== null) owners.push(...ownersOfRemoved(this.#directory, leaseName(uuid), files));
     return owners.length > 0 || parent === null ? owners : this.owners({ uuid: parent, parent: null }, files);
   }
 

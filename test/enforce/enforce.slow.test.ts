@@ -253,6 +253,34 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     expect(isAlive(pid)).toBe(true);
   });
 
+  test('a lease whose file was removed and locked by its maker, before enforce has looked, is its holder’s', async () => {
+    machine.configure('enforce: { grace: 0s }\n');
+    await endHolder(await startHolder(machine, ['--devices', '2']));
+    await endHolder(await startHolder(machine, ['--devices', '0'], bob));
+    const program = [python, fixture('intruder.py'), LIBRARY, '0', 'plain'].join(' ');
+    const wait = `while [ ! -e ${join(machine.directory, 'go')} ]; do sleep 0.1; done`;
+    const run = ['run', '--placeholder', 'none', '--devices', '0', '--', 'sh', '-c'];
+    const job = machine.startCommand([...run, `echo started; ${wait}; exec ${program}`], alice);
+    await output(job, /^started/m);
+    const swap = `import fcntl, os, struct, sys
+os.unlink(sys.argv[1])
+file = open(sys.argv[1], "a")
+for byte in (0, 12345):
+    fcntl.fcntl(file, 37, struct.pack("hhqqi4x", 1, 0, byte, 1, 0))
+print("locked", flush=True)
+sys.stdin.read()`;
+    const file = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
+    await output(machine.start([python, '-c', swap, file], bob), /^locked/m);
+    const enforcer = enforce();
+    await until(() => existsSync(join(machine.lockDirectory, '../enforce.json')));
+    machine.touch('go');
+    const pid = Number(await output(job, /^ready (\d+)/m));
+    // Looks go on, and end others.
+    await ended(await intrude(0, 'plain', { uid: CAROL }));
+    expect(isAlive(pid)).toBe(true);
+    expect(enforcer.lines.some((line) => line.includes(`(pid ${pid},`))).toBe(false);
+  });
+
   test('it goes on where its state can’t be written and the user can’t be told, and says so', async () => {
     machine.configure('enforce: { grace: 1s }\nnotifyCommand: [/etc/passwd/none]\n');
     await startHolder(machine, ['--devices', '0'], alice);

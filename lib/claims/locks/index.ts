@@ -35,6 +35,7 @@ export {
   leaseNames,
   levelOf,
   levelOrTop,
+  ownersOfRemoved,
   probeLease,
   probeWhole,
   readHolder,

@@ -3,11 +3,15 @@ import type { LeaseInfo } from '../../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../../native.ts';
 import {
   countLocks,
+  type KernelLock,
   type LockOwner,
+  type OpenFile,
+  ownerOf,
   ownersOf,
   readLink,
   schema,
   showValue,
+  statusAt,
   statusBehind,
 } from '../../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -289,6 +293,28 @@ function removedLease(directory: LockDirectory, name: string, mode: number): Loc
     return { path, owners: ownersOf(itself, byteOfName(name)), isRemoved: true };
   }
   return null;
+}
+
+/**
+ * The processes with a lease of this name whose file was removed. Any user can lock the byte of a name: these have also locked a
+ * file without a name.
+ * @param files where to look
+ */
+export function ownersOfRemoved(
+  directory: Pick<LockDirectory, 'all' | 'itself'>,
+  name: string,
+  files: readonly OpenFile[],
+): LockOwner[] {
+  const byte = byteOfName(name);
+  const directories = directory.all.map((path) => statusBehind(directory.itself(path))?.inode);
+  const hasName = ({ inode, start, last }: KernelLock) =>
+    directories.includes(inode) && start <= byte + 1 && byte <= last;
+  const pids = new Set(files.filter(({ locks }) => locks.some(hasName)).map(({ pid }) => pid));
+  const isRemoved = ({ pid, number, locks }: OpenFile) =>
+    pids.has(pid) &&
+    locks.some(({ start, last }) => start === LEASE && last === LEASE) &&
+    statusAt(`/proc/${pid}/fd/${number}`)?.links === 0;
+  return files.filter(isRemoved).map(({ pid }) => ownerOf(pid, true));
 }
 
 function unexplained({ descriptor }: LeaseFile): LockOwners {
