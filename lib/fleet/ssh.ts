@@ -55,17 +55,20 @@ export class Connections {
     return {
       ...host,
       get connection() {
-        const status = lstatSync(directory, { throwIfNoEntry: false });
-        const isOurs =
-          status?.isDirectory() && status.uid === process.geteuid?.() && (status.mode & 0o077) === 0;
-        return isOurs && (!isOpen || existsSync(socket)) ? socket : undefined;
+        return isOurs(directory) && (!isOpen || existsSync(socket)) ? socket : undefined;
       },
     };
   }
 
   remove(): void {
-    rmSync(this.#path, { recursive: true, force: true });
+    // The user who made another one could exchange what is in it by links meanwhile.
+    if (isOurs(this.#path)) rmSync(this.#path, { recursive: true, force: true });
   }
+}
+
+function isOurs(directory: string): boolean {
+  const status = lstatSync(directory, { throwIfNoEntry: false });
+  return status?.isDirectory() === true && status.uid === process.geteuid?.() && (status.mode & 0o077) === 0;
 }
 
 function hash(text: string): string {
