@@ -17,8 +17,8 @@ export function wordOf(asked: string, id: number | null): string {
 
 /** How many parts stand in the wait queue: when one begins, the next has its place already. */
 const MAX_WAITING = 2;
-/** How often the parts are looked at, in ms. */
-const LOOK_MS = 250;
+/** How often the parts are looked at, in ms: after one has begun or ended, and when none has for long. */
+const [SOON_MS, RARELY_MS] = [250, 1000];
 /** Before a part is started that couldn't be kept, in ms. */
 const FULL_DISK_MS = 10_000;
 const MAX_NAMED = 10;
@@ -33,6 +33,8 @@ export class ArrayRun {
   readonly #living = new Set<number>();
   readonly #isLikeSlurm: boolean;
   readonly #tell: (line: string) => void;
+  /** Until the next look. */
+  #pauseMs = SOON_MS;
   /** Whether a part could not start after its part of another array. */
   #isUnmet = false;
 
@@ -58,19 +60,20 @@ export class ArrayRun {
   async run(progress: Pick<SweepProgress, 'note'>): Promise<boolean> {
     const { ids } = this.#array;
     for (;;) {
-      const pauseMs = this.#startNext() ? LOOK_MS : FULL_DISK_MS;
+      this.#pauseMs = Math.min(2 * this.#pauseMs, RARELY_MS);
+      this.#startNext();
       progress.note(this.#ended.size, ids.length);
       if (this.#ended.size === ids.length) break;
-      await sleep(pauseMs);
+      await sleep(this.#pauseMs);
     }
     return this.#summarise();
   }
 
-  /** Starts as many parts as may wait now. @returns false: the disk is full */
-  #startNext(): boolean {
+  /** Starts as many parts as may wait now. */
+  #startNext(): void {
     const { ids, atOnce } = this.#array;
     let { living, waiting } = this.#look();
-    if (this.#store.read(this.#request.id)?.cancellation !== null) return true;
+    if (this.#store.read(this.#request.id)?.cancellation !== null) return;
     for (const index of ids) {
       if (waiting >= MAX_WAITING || living >= (atOnce ?? Number.POSITIVE_INFINITY)) break;
       if (this.#ended.has(index) || this.#living.has(index)) continue;
@@ -86,11 +89,12 @@ export class ArrayRun {
       } catch (error) {
         if (!(error instanceof GPUOwnerError) || error.code !== 'ERR_JOBS') throw error;
         this.#tell(`part ${index} waits: ${error.message}`);
-        return false;
+        this.#pauseMs = FULL_DISK_MS;
+        return;
       }
+      this.#pauseMs = SOON_MS;
       ({ living, waiting } = this.#look());
     }
-    return true;
   }
 
   /** Variables of the environment of a part. */
@@ -127,6 +131,7 @@ export class ArrayRun {
   #end(index: number, job: number | null, state: Job['state']): void {
     this.#ended.set(index, state);
     this.#living.delete(index);
+    this.#pauseMs = SOON_MS;
     if (state === 'completed') return;
     const { exitCode = null, reason = null } = job === null ? {} : jobAt(this.#store, job);
     const code = state === 'failed' && exitCode !== null ? ` with exit code ${exitCode}` : '';

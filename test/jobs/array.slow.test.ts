@@ -203,7 +203,8 @@ describe('an array', () => {
     await until(() => begun().length === 2);
     for (const pid of jobs.processes()) sendSignal(pid, 'SIGKILL');
     await jobs.reach(id, 'lost');
-    expect(await part(`${id}_1`)).toMatchObject({ state: 'lost' });
+    // A killed process holds its locks until the kernel has ended it.
+    await expect.poll(() => part(`${id}_1`)).toMatchObject({ state: 'lost' });
     expect(await part(`${id}_2`)).toMatchObject({ state: 'lost' });
     touch('go');
     const again = Number((await jobs.run(['resubmit', 'lost'])).stdout);
