@@ -1,6 +1,6 @@
 // Writes V8's compiled form of the library and of the command to dist/, for the Node.js that runs this: it saves each start
 // some 10 ms. Functions that V8 compiles at their first call are called for this, on simulated GPUs: a claim of a program, a
-// `run`, a `status` and the plan of an experiment. Without the native part there is nothing to call, and everything works without a cache.
+// `run`, a `status` and a sweep. Without the native part there is nothing to call, and everything works without a cache.
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,8 +20,7 @@ const RUNS = {
   library: ['--input-type=module', '-e', CLAIM],
   claim: [command, 'run', '-n', '2', '--', 'true'],
   command: [command, 'status', '--simulate', '2'],
-  // A sweep lasts for hours: it may compile the rest, 0.5 MB, when it runs.
-  experiments: [command, 'exp', 'run', '--dry-run', '--grid', 'a=1,2', '--', 'true'],
+  experiments: [command, 'exp', 'run', '--gpus', '1', '--grid', 'a=1,2', '--', 'true'],
 };
 
 /**
