@@ -18,7 +18,7 @@ import sys
 import textwrap
 import unittest
 
-from test_gpu_owner import COMMAND, MODULE, PYTHON, OnMachine, kill, until
+from test_gpu_owner import COMMAND, IS_SOAK, MODULE, PYTHON, OnMachine, kill, until
 
 SITE = [sys.executable]  # with the packages of this Python
 SOURCE = """
@@ -222,7 +222,7 @@ class Executors(OnMachine):
 
     def test_storms_of_kills_leave_nothing_and_run_no_call_twice(self):
         chance = random.Random(4)
-        for storm in range(60 if "GPU_OWNER_SOAK" in os.environ else 3):
+        for storm in range(60 if IS_SOAK else 2):
             script = self.pool(
                 f"""
                 with Executor(max_workers=4) as pool:
@@ -355,14 +355,14 @@ class Executors(OnMachine):
 
     @unittest.skipIf(importlib.util.find_spec("optuna") is None, "needs optuna")
     def test_trials_of_optuna_have_gpus_of_their_own(self):
-        recipe = (MODULE.parents[1] / "examples/recipes/optuna_executor.py").read_text().replace("n_trials=20", "n_trials=6")
+        recipe = (MODULE.parents[1] / "examples/recipes/optuna_executor.py").read_text().replace("n_trials=20", "n_trials=3")
         pathlib.Path(self.directory, "search.py").write_text(recipe)
         model = SOURCE + "def train(lr):\n    call(lr)\n    return lr\n"
         pathlib.Path(self.directory, "model.py").write_text(model)
         code, out, err = self.start_words([*SITE, os.path.join(self.directory, "search.py")]).end()
         self.assertEqual(code, 0, err)
         self.assertRegex(out, r"^\{'lr': [\d.e-]+\}\n$")
-        self.assertEqual((len(self.logged("begin")), len(self.logged("end"))), (6, 6))
+        self.assertEqual((len(self.logged("begin")), len(self.logged("end"))), (3, 3))
         self.assertIn('"lr"', pathlib.Path(self.directory, "study.log").read_text())
         self.assertEqual(self.held(), [])
 
@@ -409,9 +409,9 @@ class Executors(OnMachine):
         os.chmod(self.calls, 0o666)
         one = self.pool(self.UNTIL_BEGUN, "import itertools\nnumbers, other = itertools.count(), 'n'\nos.umask(0)")
         self.soon("begin", 2)
-        main = "with Executor(max_workers=2) as pool: print(len(list(pool.map(call, [f'n{n}' for n in range(12)], [0.1] * 12))))"
+        main = "with Executor(max_workers=2) as pool: print(len(list(pool.map(call, [f'n{n}' for n in range(4)], [0.1] * 4))))"
         two = self.pool(main, "os.umask(0)", {"HOME": self.directory}, python=as_nobody)
-        for script, expected in ((one, "done\n"), (two, "12\n")):
+        for script, expected in ((one, "done\n"), (two, "4\n")):
             code, out, err = script.end()
             self.assertEqual((code, out), (0, expected), err)
         self.assertEqual(set(self.logged("begin").values()), {1})

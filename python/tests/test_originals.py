@@ -970,7 +970,7 @@ class InJobs(OnMachine):
 
     def used(self, pid):
         """The GPUs on which the driver lists this program."""
-        shown = json.loads(self.gpu_owner("simulate", "show", "--json").decode())
+        shown = json.loads(self.simulate("show", "--json").decode())
         return [at for at, gpu in enumerate(shown["gpus"]) for each in gpu["processes"] if each["pid"] == pid]
 
     def test_unchanged_programs_use_the_gpu_of_their_job(self):

@@ -99,7 +99,7 @@ class Submitit(OnMachine):
             print(one.result(), one.exception(), "printed 4 0" in one.stdout(), one.stderr().strip(), one.done())
 
             array = executor(gpuowner_array_parallelism=1).map_array(double, range(3))
-            print([job.result() for job in helpers.as_completed(array, poll_frequency=0.1)], open("calls").read())
+            print([job.result() for job in helpers.as_completed(array, poll_frequency=0.5)], open("calls").read())
 
             def fail():
                 raise ValueError("too bad")
@@ -108,6 +108,7 @@ class Submitit(OnMachine):
 
             long = executor().submit(double, 1) and executor().submit(time.sleep, 600)
             while long.state != "RUNNING":
+                time.sleep(0.2)
                 long.get_info(mode="force")
             long.cancel()
             print(long.state, type(long.exception()).__name__, str(long.exception()).splitlines()[-1])
@@ -196,7 +197,7 @@ exec sh -c "$*"
             job = executor(gpuowner_on="far").submit(where)
             print(here.result() != "far", job.result(), job.job_id.partition(":")[0])
             while {here.state, job.state} & {"PENDING", "RUNNING"}:
-                time.sleep(0.1)
+                time.sleep(0.5)
             print(here.state, job.state)
             """
         )
