@@ -8,7 +8,7 @@ import type { JobRequest } from '../../lib/jobs/job-record.ts';
 import { JobStore } from '../../lib/jobs/job-store.ts';
 import { startPart } from '../../lib/jobs/submission.ts';
 import { readActivity } from '../../lib/status/index.ts';
-import { Machine, until } from '../support/machine.ts';
+import { Machine, python, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Jobs, type ListedJob } from './background.ts';
 
@@ -174,7 +174,7 @@ describe('an array', () => {
   });
 
   test('is cancelled with all its parts', async () => {
-    const id = await jobs.submit(['--array', '0-9', '--', 'python3', '-c', STUBBORN]);
+    const id = await jobs.submit(['--array', '0-9', '--', python, '-c', STUBBORN]);
     await until(() => begun().length === 2);
     expect((await jobs.run(['cancel', '--grace', '1s', String(id)])).code).toBe(0);
     expect(new Set((await jobs.list()).map(({ state }) => state))).toEqual(new Set(['cancelled']));

@@ -8,12 +8,12 @@ import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, range, WitnessedExperiment } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const [QUICK, STUBBORN] = SOAK ? [1_900, 100] : [55, 5];
+const [QUICK, STUBBORN] = SOAK ? [1_900, 100] : [35, 5];
 const TASKS = QUICK + STUBBORN;
 const GPUS = 4;
 const SETTINGS = SOAK
   ? { gpus: GPUS, workers: 4, rest: 400, mischief: 600_000, patience: 900_000 }
-  : { gpus: GPUS, workers: 4, rest: 200, mischief: 4_000, patience: 180_000 };
+  : { gpus: GPUS, workers: 4, rest: 200, mischief: 3_000, patience: 180_000 };
 
 const given = process.env.GPU_OWNER_CHAOS_SEED;
 const first = given === undefined ? Math.floor(Math.random() * 1e6) : Number(given);
@@ -81,7 +81,7 @@ test.each(SEEDS)(
       workers: 5,
       rest: 400,
       shares: { manager: 1, worker: 3 },
-      mischief: SOAK ? 30_000 : 6_000,
+      mischief: SOAK ? 30_000 : 4_000,
       patience: 120_000,
     });
     await chaos.pass();

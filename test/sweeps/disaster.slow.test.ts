@@ -125,10 +125,10 @@ describe('a full disk', () => {
       mkdirSync(disk);
       expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=24m,mode=755', 'none', disk]).status).toBe(0);
       const experiment = newExperiment(context, 2, { project: disk });
-      experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(40) } });
+      experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(20) } });
       const first = experiment.start(['run', '--gpus', '2']);
       const end = finished(first);
-      await until(() => starts(experiment) > 10);
+      await until(() => starts(experiment) > 5);
       const ballast = join(disk, 'ballast');
       spawnSync('sh', ['-c', 'cat /dev/zero > "$1"', 'sh', ballast]);
       await pause(3_000);
@@ -140,7 +140,7 @@ describe('a full disk', () => {
         const again = await experiment.run(['run', '--gpus', '2']);
         expect(again).toMatchObject({ code: 0 });
       }
-      await expectWhole(experiment, 40);
+      await expectWhole(experiment, 20);
     },
   );
 });
@@ -165,7 +165,7 @@ const user = whyNotNobody() === null ? { uid: NOBODY } : {};
 
 test.concurrent(`a waiter${'uid' in user ? ', another user,' : ''} gets a GPU between two tasks`, async (context) => {
   const experiment = newExperiment(context, 1);
-  experiment.sweep(honest(0.3), { exp1_vary_width: { seed: range(20) } });
+  experiment.sweep(honest(0.3), { exp1_vary_width: { seed: range(12) } });
   const end = finished(experiment.start(['run', '--gpus', '1']));
   await until(() => starts(experiment) > 2);
   const waiter = experiment.machine.startCommand(['run', '--wait=1m', '--', 'true'], { ...user, cwd: '/' });
@@ -174,9 +174,9 @@ test.concurrent(`a waiter${'uid' in user ? ', another user,' : ''} gets a GPU be
   await output(waiter, /in the queue/).catch(() => waited);
   const before = starts(experiment);
   expect(await waited).toMatchObject({ code: 0 });
-  expect(starts(experiment) - before).toBeLessThan(10);
+  expect(starts(experiment) - before).toBeLessThan(7);
   expect(await end).toMatchObject({ code: 0 });
-  await expectWhole(experiment, 20);
+  await expectWhole(experiment, 12);
 });
 
 test.concurrent('somebody who deletes .gpu-owner while tasks run ends them, and loses nothing that a table has', async (context) => {

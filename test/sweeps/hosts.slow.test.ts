@@ -3,7 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { finished, launcher, type Machine, output, until } from '../support/machine.ts';
+import { finished, launcher, type Machine, output, python, until } from '../support/machine.ts';
 import { isAlive, nameOf, processesWith, signalLiving, treeOf, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
@@ -316,7 +316,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
     const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'x=1,2', '--method', 'quasirandom'];
     const rule = ['--search-seed', '2', '--metric', 'loss', '--stop-early', 'hyperband:2'];
-    const ended = await run([...words, ...rule, '--', 'python3', epochs]);
+    const ended = await run([...words, ...rule, '--', python, epochs]);
     expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
     const [good, bad] = rows()
       .toSorted()

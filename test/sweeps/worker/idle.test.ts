@@ -2,7 +2,7 @@
 import { existsSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { CircuitBreaker } from '../../../lib/sweeps/worker/circuit-breaker.ts';
-import { pause, until } from '../../support/machine.ts';
+import { pause, python, until } from '../../support/machine.ts';
 import { WorkerFixture } from './fixture.ts';
 
 /** A manager that may add trials. @returns ends its search */
@@ -59,7 +59,7 @@ test('a worker releases its GPU between tasks if others wait, and joins the queu
     '--devices',
     '0',
     '--',
-    'python3',
+    python,
     '-c',
     `
 import os, time

@@ -2,7 +2,7 @@ import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { Literal } from '../../../lib/sweeps/task/index.ts';
 import { childrenOf, isAlive } from '../../support/keeper.ts';
-import { signalAll, until } from '../../support/machine.ts';
+import { python, signalAll, until } from '../../support/machine.ts';
 import { WorkerFixture } from './fixture.ts';
 
 test('a worker runs a sweep from start to end', async () => {
@@ -214,7 +214,7 @@ test('a task is not to blame for a failure while a foreign process is on its GPU
   const { event, ended, worker } = fixture.work({}, { devices: [0] });
   await until(() => existsSync(fixture.path('started')));
   const stranger = fixture.machine.start([
-    'python3',
+    python,
     '-c',
     `
 import ctypes, sys

@@ -9,9 +9,9 @@ const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 
 /** Many processes, and many tasks. */
 export function testManyProcesses(fixture: () => QueueFixture): void {
-  const processes = SOAK ? 16 : 8;
+  const processes = SOAK ? 16 : 4;
   test(`${processes} processes never start a task twice`, { timeout: 120_000 }, async () => {
-    const count = SOAK ? 10_000 : 300;
+    const count = SOAK ? 10_000 : 150;
     const witness = join(fixture().directory, 'witness');
     mkdirSync(witness);
     const queue = await fixture().open();
@@ -31,9 +31,9 @@ export function testManyProcesses(fixture: () => QueueFixture): void {
     const witness = join(fixture().directory, 'witness');
     mkdirSync(witness);
     const queue = await fixture().open();
-    const count = SOAK ? 5_000 : 300;
+    const count = SOAK ? 5_000 : 150;
     await queue.enqueue(plainTasks(count));
-    for (let times = 0; times < (SOAK ? 50 : 3); times++) {
+    for (let times = 0; times < (SOAK ? 50 : 2); times++) {
       const remotes = await Promise.all([fixture().remote(), fixture().remote(), fixture().remote()]);
       for (const remote of remotes) void remote.ask('consume', witness).catch(() => {});
       await pause(100 + Math.random() * 100);
@@ -46,7 +46,7 @@ export function testManyProcesses(fixture: () => QueueFixture): void {
     expect(await queue.completed(0, count + 1)).toHaveLength(count);
   });
 
-  const many = SOAK ? 100_000 : 5_000;
+  const many = SOAK ? 100_000 : 2_000;
   test(`${many} tasks are enqueued and counted in reasonable time`, { timeout: 300_000 }, async () => {
     const queue = await fixture().open();
     const time = await processorTime(async () => {
