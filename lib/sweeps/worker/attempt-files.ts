@@ -1,4 +1,5 @@
 import {
+  close,
   closeSync,
   constants,
   mkdirSync,
@@ -19,10 +20,10 @@ import { isShared, makeDirectory, refuseOtherThanFile, setSharedOwner } from '..
 import type { Attempt } from '../queue/index.ts';
 import { seedOf, stringifyValue } from '../task/index.ts';
 
-/** A file in an attempt's directory that is locked while anything of the attempt lives. A directory without one stays. */
-const ALIVE = 'alive';
 /** The suffix that mkdtemp adds to a name. */
 const RANDOM = /-[A-Za-z0-9]{6}$/;
+/** The file of a task. It is locked while anything of the attempt lives; a directory without it stays. */
+const TASK = 'task.json';
 
 /** The directory of one attempt: files by which the worker and its command tell each other things. */
 export class AttemptFiles {
@@ -30,9 +31,9 @@ export class AttemptFiles {
   /** Every process of the attempt inherits it. */
   readonly descriptor: number;
 
-  private constructor(directory: string) {
+  private constructor(directory: string, task: string) {
     this.directory = directory;
-    this.descriptor = lockedFile(join(directory, ALIVE));
+    this.descriptor = writeLocked(join(directory, TASK), task);
   }
 
   /**
@@ -46,9 +47,7 @@ export class AttemptFiles {
     // A local disk, and little to write: faster than by way of other threads.
     makeParent(parent);
     removeDead(parent, name);
-    const files = new AttemptFiles(mkdtempSync(join(parent, `${name}-`)));
-    writeFileSync(files.task, `${taskJSON(attempt, worker)}\n`);
-    return files;
+    return new AttemptFiles(mkdtempSync(join(parent, `${name}-`)), `${taskJSON(attempt, worker)}\n`);
   }
 
   /** Removes directories that killed workers have left, of any task. Never fails. */
@@ -57,7 +56,7 @@ export class AttemptFiles {
   }
 
   get task(): string {
-    return join(this.directory, 'task.json');
+    return join(this.directory, TASK);
   }
 
   get result(): string {
@@ -70,14 +69,15 @@ export class AttemptFiles {
 
   /** Leaves the directory, for a person who looks at the result. */
   keep(): void {
-    rmSync(join(this.directory, ALIVE), { force: true });
+    ifPossible(() => renameSync(this.task, join(this.directory, 'kept-task.json')), undefined);
     closeSync(this.descriptor);
   }
 
   /** Removes the directory. Never fails: files that can't be removed stay. */
   async remove(): Promise<void> {
     await rm(this.directory, { recursive: true, force: true }).catch(ifFailed(undefined));
-    closeSync(this.descriptor);
+    // Frees the file's blocks, which takes a while.
+    await new Promise((resolve) => close(this.descriptor, resolve));
   }
 }
 
@@ -105,7 +105,7 @@ function removeDead(parent: string, task: string | null): void {
 
 /** Whether a directory is of an attempt of which nothing lives. @throws NodeJS.ErrnoException if that isn't known */
 function isDead(directory: string): boolean {
-  const descriptor = openSync(join(directory, ALIVE), constants.O_RDONLY | constants.O_NOFOLLOW);
+  const descriptor = openSync(join(directory, TASK), constants.O_RDONLY | constants.O_NOFOLLOW);
   try {
     return native().lockProbe(descriptor, OFD, EXCLUSIVE, 0, 1) === -1;
   } finally {
@@ -113,10 +113,11 @@ function isDead(directory: string): boolean {
   }
 }
 
-/** Makes a locked file. The file gets its name once it is locked. */
-function lockedFile(path: string): number {
+/** Writes a file, which gets its name once it is locked. @returns its descriptor */
+function writeLocked(path: string, text: string): number {
   const descriptor = openSync(`${path}.new`, 'wx');
   native().lockTry(descriptor, OFD, EXCLUSIVE, 0, 1);
+  writeFileSync(descriptor, text);
   renameSync(`${path}.new`, path);
   return descriptor;
 }
