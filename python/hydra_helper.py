@@ -183,6 +183,7 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
     template = f"hydra.help.template='{MARK}{sweeper}\n$APP_CONFIG_GROUPS'"
     words = [*program, "--help", *fixed, template]
     why = ""
+    has_failed = True
     try:
         answer = subprocess.run(
             words,
@@ -194,6 +195,7 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
         )
         if MARK in answer.stdout:
             return answer.stdout.split(MARK, 1)[1]
+        has_failed = answer.returncode != 0
         lines = answer.stderr.strip().splitlines() or [""]
         why = next((line for line in reversed(lines) if "Error " in line or "Error:" in line), lines[-1])
         if "in substitute" in answer.stderr:
@@ -203,6 +205,8 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
     text = f"{' '.join(program)} --help doesn't tell which options there are{': ' if why else ''}{why}"
     if any(is_glob(override) or is_sweepers(override) for override in overrides) or "an interpolation" in why:
         raise Refusal(text)
+    if has_failed:
+        raise Refusal(f"{text}. If it starts only on a GPU, write the values with --grid in place of --hydra")
     print(f"{text}; its hydra.sweeper is not used", file=sys.stderr)
     return None
 

@@ -141,6 +141,10 @@ describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '
     expect(answers(['./run', 'train.py'], [['model=glob(z*)']], directory)).toEqual([
       { error: expect.stringContaining("none of a, b, big in 'model' matches") },
     ]);
+    writeFileSync(join(directory, 'run'), '#!/bin/sh\necho "ImportError: nothing" >&2; exit 1\n');
+    expect(answers(['./run', 'train.py'], [['x=1,2']], directory)).toEqual([
+      { error: expect.stringContaining('there are: ImportError: nothing. If it starts only on a GPU') },
+    ]);
     writeFileSync(join(directory, 'run'), '#!/bin/sh\necho started >started; exit 1\n');
     writeFileSync(join(directory, 'train.py'), 'print(1)');
     // Another program isn't started: it would train.
