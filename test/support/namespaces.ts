@@ -2,6 +2,7 @@
 // and loses packets.
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { output } from './machine.ts';
 
@@ -55,7 +56,7 @@ export class Network {
 
   /** Starts a sshd, in a machine that has just been booted: whatever logs in there sees a boot ID of its own. */
   async startSSHD(configuration: string): Promise<void> {
-    this.#sshd?.kill('SIGKILL');
+    if (this.#sshd?.kill('SIGKILL')) await once(this.#sshd, 'exit'); // its port is in use until then
     const boot = `${configuration}.boot`;
     writeFileSync(boot, `${randomUUID()}\n`);
     // `ip netns exec` has made a mount namespace.
