@@ -1,4 +1,5 @@
 import { statSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import type * as SQLite from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
@@ -15,12 +16,12 @@ const LOOK_INTERVAL_MS = 200;
 const WRITER_TIMEOUT_MS = 60_000;
 
 /**
- * Acknowledged writes survive a power cut (synchronous = FULL). The log is moved into the database after 16 MB only: tasks are found by
+ * SQLite itself syncs only for a checkpoint: see `#sync`. The log is moved into the database after 16 MB only: tasks are found by
  * hashes, so that each thousand of them touches most pages of that index.
  */
 const SETTINGS = `
   PRAGMA journal_mode = WAL;
-  PRAGMA synchronous = FULL;
+  PRAGMA synchronous = NORMAL;
   PRAGMA cache_size = -8000;
   PRAGMA wal_autocheckpoint = 4000;
 `;
@@ -50,6 +51,7 @@ export class Database {
   /** Writes that wait for the next transaction. Each may run twice. */
   readonly #along = new Set<() => void>();
   #waiting: Write[] = [];
+  #log: Promise<FileHandle> | null = null;
 
   private constructor(path: string, connection: SQLite.DatabaseSyncInstance) {
     this.path = path;
@@ -99,12 +101,20 @@ export class Database {
     this.#waiting = [];
     try {
       const results = await this.#writeTogether(all);
+      await this.#sync();
       for (const [i, { resolve }] of all.entries()) resolve(results[i]);
     } catch (error) {
       if (all.length === 1) return all[0]?.reject(error);
       for (const each of all)
         await this.#writeTogether([each]).then(([result]) => each.resolve(result), each.reject);
     }
+  }
+
+  /** Acknowledged writes survive a power cut. Other threads wait for the disk meanwhile, this one goes on. */
+  async #sync(): Promise<void> {
+    // No lock of SQLite's is in this file, so that closing it ends none. It is the same file as long as the connection is open.
+    this.#log ??= open(`${this.path}-wal`);
+    await (await this.#log).datasync();
   }
 
   async #writeTogether(all: readonly Write[]): Promise<unknown[]> {
@@ -182,6 +192,7 @@ export class Database {
     this.#statements.clear();
     this.#isOpen = false;
     this.#connection.close();
+    void this.#log?.then((log) => log.close());
   }
 
   /** Refuses to go on in a file that was removed: what is written there is lost. Looks some times per second. @throws QueueRemovedError */
