@@ -360,7 +360,7 @@ test
   .concurrent('nothing is lost when the disk is full for a while (needs to mount)', async (context) => {
     const experiment = newExperiment(context);
     const words = [process.execPath, command, 'exp', 'run', '--gpus', '2', ...grid(12)];
-    const run = [...words, ...experiment.train('--seconds', '0.2', 'x=1')];
+    const run = [...words, ...experiment.train('--seconds', '0.5', 'x=1')];
     // The machine is elsewhere: only the project's disk is full.
     const script = `mount -t tmpfs -o size=2m,mode=755 tmpfs . && cd "$PWD" && { "$@" & run=$!
     while ! grep -q completed experiment_manager.log 2>/dev/null; do sleep 0.05; done
