@@ -113,29 +113,46 @@ describe.each(NAMES)('%s', (name: Name) => {
     holder.stdin?.end();
     expect((await finished(waiting)).code).toBe(0);
   });
+});
 
-  test('the other tool sees a command’s claim until the last descendant has ended', async () => {
-    const directory = directoryOf(machine, name);
+describe('all other tools', () => {
+  beforeEach(() => {
+    for (const name of NAMES) directoryOf(machine, name);
+  });
+
+  /** What each tool gets that wants a GPU now. */
+  async function expectAll(gpu: number, answer: 'locked' | 'refused'): Promise<void> {
+    const answers = await Promise.all(NAMES.map((name) => tryAs(machine, name, gpu, here(machine))));
+    expect(Object.fromEntries(NAMES.map((name, at) => [name, answers[at]]))).toEqual(
+      Object.fromEntries(NAMES.map((name) => [name, answer])),
+    );
+  }
+
+  /** Nothing of a claim is left on GPU 0: neither marks nor locks. */
+  async function expectGone(): Promise<void> {
+    const left = NAMES.filter((name) => name !== 'gpu-scheduler' && existsSync(fileOf(machine, name)));
+    expect(left).toEqual([]);
+    await expectAll(0, 'locked');
+  }
+
+  test('see a command’s claim until the last descendant has ended', async () => {
     const job = machine.startCommand(
       ['run', '--devices', '0', '--', 'sh', '-c', '(sleep 60 & echo child $! ; wait) & echo up; exit 0'],
       here(machine),
     );
     const child = Number(await output(job, /child (\d+)/));
     await until(() => job.exitCode !== null);
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
-    expect(await tryAs(machine, name, 1, here(machine))).toBe('locked');
     expect((await leases())[0]).toBe('gpu-owner');
+    await expectAll(0, 'refused');
+    await expectAll(1, 'locked');
     sendSignal(child, 'SIGKILL');
     await expect.poll(() => leases()).toEqual([null, null]);
-    if (name !== 'gpu-scheduler')
-      expect(existsSync(`${directory}/${fileOf(machine, name).split('/').pop()}`)).toBe(false);
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+    await expectGone();
   });
 
   test.each(['keeper', 'front'])(
-    'the other tool still sees the claim when the %s is killed, until the job has ended',
+    'still see the claim when the %s is killed, until the job has ended',
     async (victim) => {
-      directoryOf(machine, name);
       const job = machine.startCommand(
         ['run', '--devices', '0', '--', 'sh', '-c', 'echo me $$; exec sleep 60'],
         here(machine),
@@ -149,48 +166,41 @@ describe.each(NAMES)('%s', (name: Name) => {
         job.kill('SIGKILL');
         await until(() => job.signalCode !== null);
       }
-      expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+      await expectAll(0, 'refused');
       sendSignal(command, 'SIGKILL');
       await expect.poll(() => leases()).toEqual([null, null]);
-      if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
-      expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+      await expectGone();
     },
   );
 
-  test('other tools see a hold as long as its input is open', async () => {
-    directoryOf(machine, name);
+  test('see a hold as long as its input is open', async () => {
     const hold = machine.startCommand(['hold', '--devices', '0'], here(machine));
     await output(hold, /visibleDevices/);
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+    await expectAll(0, 'refused');
     hold.stdin?.end();
     expect((await finished(hold)).code).toBe(0);
-    if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+    await expectGone();
   });
 
-  test.each(['release', 'kill'])('the other tool sees an owner in a process until %s', async (way) => {
-    directoryOf(machine, name);
+  test.each(['release', 'kill'])('see an owner in a process until %s', async (way) => {
     const child = await owner();
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('refused');
+    await expectAll(0, 'refused');
     if (way === 'release') {
       child.stdin?.write('x');
       await output(child, /released/);
     } else {
       child.kill('SIGKILL');
       await finished(child);
+      // The next claim cleans up the marks of a killed owner; they are not in its way.
+      expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
     }
-    // The next claim cleans up the marks of a killed owner; they are not in its way.
-    if (way === 'kill') expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
-    if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+    await expectGone();
   });
 
-  test('a claim that fails leaves nothing', async () => {
-    directoryOf(machine, name);
-    const other = await holdAs(machine, name, { ...here(machine), gpu: 1 });
+  test('find nothing of a claim that failed', async () => {
+    const other = await holdAs(machine, 'gpu_lock', { gpu: 1 });
     expect(await claimed(['-n', '2'])).toContain('only 1 is free');
-    if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
-    expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
+    await expectGone();
     other.kill();
   });
 });
