@@ -39,11 +39,18 @@ export function parseHostGroups(place: Place): Record<string, readonly string[]>
       throw place.refuse(at, errorMessage(error));
     }
   };
+  const groups = [...entriesOf(place, example)];
   return Object.fromEntries(
-    [...entriesOf(place, example)].map(([group, inner]) => [
-      checked(group, inner.at),
-      namesIn(inner, example).map((name) => checked(name, inner.at)),
-    ]),
+    groups.map(([group, inner]) => {
+      const names = namesIn(inner, example).map((name) => checked(name, inner.at));
+      const nested = names.find((name) => name !== group && groups.some(([other]) => other === name));
+      const why =
+        names.length === 0
+          ? 'it has no hosts; name some, or remove it'
+          : `'${nested}' is a group itself; write its hosts`;
+      if (names.length === 0 || nested !== undefined) throw place.refuse(inner.at, `${inner.name}: ${why}`);
+      return [checked(group, inner.at), names];
+    }),
   );
 }
 

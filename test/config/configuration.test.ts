@@ -56,6 +56,15 @@ describe('urgent', () => {
   });
 });
 
+it.each([
+  ['hostGroups:\n  lab: a', 2, 'hostGroups.lab: it must be a list of names'],
+  ['hostGroups:\n  lab: []', 2, 'hostGroups.lab: it has no hosts; name some, or remove it'],
+  ['hostGroups:\n  lab: [a, big]\n  big: [b]', 2, "hostGroups.lab: 'big' is a group itself; write its hosts"],
+])('a group that stands for no hosts is refused: %j', (text, line, why) => {
+  write(machine, text);
+  expect(failure()).toContain(`machine.yaml:${line}: ${why}`);
+});
+
 describe('bookings', () => {
   it('names who may book, in the file of the machine only', () => {
     write(machine, 'bookings: { gpus: 4, ahead: 2d, users: [alice], groups: [1003] }');
