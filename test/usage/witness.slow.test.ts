@@ -28,7 +28,7 @@ import { Random } from '../support/random.ts';
 import { withTimeouts } from '../support/time.ts';
 
 const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
-const LEASES = SOAK ? 10_000 : 40;
+const LEASES = SOAK ? 10_000 : 28;
 const KINDS = ['run', 'library', 'run', 'keeper', 'run', 'library', 'front', 'run', 'all'] as const;
 /** How many GPUs each user has: leases mostly wait for their end, and these do so side by side. */
 const GPUS_EACH = SOAK ? 4 : 1;

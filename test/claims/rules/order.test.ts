@@ -136,7 +136,7 @@ test.each([
 });
 
 test('the policy agrees with the model while requests come and go', () => {
-  for (let seed = 1; seed <= (process.env.GPU_OWNER_SOAK ? 2_000 : 100); seed++) {
+  for (let seed = 1; seed <= (process.env.GPU_OWNER_SOAK ? 2_000 : 50); seed++) {
     const random = new Random(seed);
     const pick = (count: number) => random.integer(count);
     const order = pick(4) === 0 ? 'fifo' : 'fair';
