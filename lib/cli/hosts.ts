@@ -3,8 +3,7 @@ import type { HostAnswer, Records } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { MAX_TIMER_MS, parseDuration, TIMEOUTS } from '../platform/index.ts';
 import { type AnyValues, type InferValues, type OptionTable, usage } from './command-line.ts';
-import { isTerminal, print, say, show } from './output.ts';
-import { picture } from './refresh.ts';
+import { print, say, show } from './output.ts';
 
 const DEFAULT_TIMEOUT = '10s';
 
@@ -28,14 +27,17 @@ export const HOSTS_WITH_JSON = {
 } satisfies OptionTable;
 
 /** Options that the hosts aren't given. */
-const OWN = ['hosts', 'timeout', 'json', 'verbose', 'watch', 'wait', 'no-wait', 'output'];
+const OWN = ['hosts', 'timeout', 'json', 'verbose', 'wait', 'no-wait', 'output'];
 
 /** The values of a command for hosts, and its other ones, which the hosts are given. */
-type ValuesForHosts = InferValues<typeof HOSTS> & { readonly json?: true };
+type ValuesForHosts = InferValues<typeof HOSTS> & { readonly json?: true; readonly watch?: string | true };
 
 /** @throws ERR_INVALID_ARGUMENT */
 export function isForHosts(values: ValuesForHosts): boolean {
-  if (values.hosts !== undefined) return true;
+  if (values.hosts !== undefined) {
+    if (values.watch === undefined) return true;
+    throw usage('--watch is for this machine; `gpu-owner top --hosts` shows other machines as they change');
+  }
   if (values.timeout !== undefined) throw usage('--timeout belongs to --hosts');
   return false;
 }
@@ -73,43 +75,6 @@ function jsonOf<Kind extends keyof Records>(kind: Kind, { host, version, records
 /** The jobs that a host itself has: others that it lists move between hosts. */
 export function jobsOf(host: string, records: readonly Job[]): (Job & { host: string })[] {
   return records.filter((job) => !('host' in job)).map((job) => ({ ...job, host }));
-}
-
-/**
- * As {@link askFleet}, again and again until a signal comes: one connection per host stays. On a terminal, all hosts are redrawn;
- * elsewhere each answer is printed as it arrives, as JSON `{ host: … }` in a line.
- * @param interval between two answers of a host, in ms
- */
-export async function watchFleet<Kind extends keyof Records>(
-  name: string,
-  { values }: { values: ValuesForHosts },
-  kind: Kind,
-  textOf: (answer: { host: string; records: Records[Kind][] }) => string,
-  interval: number,
-): Promise<void> {
-  const { chooseHosts, watchHosts } = await import('../fleet/index.ts');
-  const hosts = chooseHosts(values.hosts ?? '');
-  const words = [name, '--json', `--watch=${interval}ms`, ...optionsForHosts(values)];
-  const isPainted = isTerminal(1) && !values.json;
-  const known = new Map<string, HostAnswer<Kind>>();
-  const paint = () => {
-    const texts = hosts.map(({ name: host }) => {
-      const { records, error = { message: '…' } } = known.get(host) ?? {};
-      return records == null ? `${host}: ${error?.message}\n` : textOf({ host, records });
-    });
-    print(picture(name, texts.join('\n')));
-  };
-  if (isPainted) setInterval(paint, interval);
-  const onAnswer = (answer: HostAnswer<Kind>) => {
-    const { host, records, error } = answer;
-    const isNew = error === null || known.get(host)?.error?.message !== error.message;
-    known.set(host, answer);
-    if (isPainted) return;
-    if (values.json) print(JSON.stringify({ [host]: jsonOf(kind, answer) }));
-    else if (error === null) print(textOf({ host, records }));
-    else if (isNew) say(`${host}: ${error.message}`);
-  };
-  await watchHosts(hosts, kind, words, timeoutOf(values) + interval, onAnswer, new AbortController().signal);
 }
 
 /**

@@ -7,7 +7,7 @@ import { stateDirectory } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
-import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
+import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf } from './hosts.ts';
 import { jobTable } from './job-table.ts';
 import { extend, leaveHost, queueOf, showEach } from './named-jobs.ts';
 import { pageWidth, print, say } from './output.ts';
@@ -48,7 +48,7 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   }
   const user = values.user ?? null;
   if (user === '') throw usage('--user needs the name or the uid of a user');
-  if (isForHosts(values)) return jobsOfHosts(parsed, interval);
+  if (isForHosts(values)) return jobsOfHosts(parsed);
   const list = async () => {
     const others = user === null ? await moving() : [];
     return [...jobsHere(parsed, user, others.length > 0, await queueOf(user)), ...others];
@@ -84,14 +84,8 @@ export async function moving(): Promise<Job[]> {
 }
 
 /** One table with the jobs of all hosts, under their addresses. */
-async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | null): Promise<void> {
-  const { json } = parsed.values;
-  if (interval !== null) {
-    const shown = ({ host, records }: { host: string; records: readonly Job[] }) =>
-      `${host}:\n${records.length === 0 ? 'No jobs.' : jobTable(records, pageWidth())}\n`;
-    return watchFleet('jobs', parsed, 'jobs', shown, interval);
-  }
-  if (json) return askFleet('jobs', parsed, 'jobs', () => '');
+async function jobsOfHosts(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  if (parsed.values.json) return askFleet('jobs', parsed, 'jobs', () => '');
   const others = await moving();
   let shown: readonly HostAnswer<'jobs'>[] = [];
   /** Prints those that haven't been: first those that came soon. */

@@ -26,11 +26,6 @@ export function watchInterval(values: InferValues<typeof WATCH>): number | null 
   );
 }
 
-/** A text on an empty terminal, below the command and the time. */
-export function picture(called: string, text: string): string {
-  return `${CLEAR}gpu-owner ${called}  ${new Date().toLocaleTimeString()}\n${text}`;
-}
-
 /**
  * Prints something once, or again and again, on a terminal in place of the last.
  * @param interval in ms; null: once @param make a text for people, or a value to be printed as JSON
@@ -44,7 +39,8 @@ export async function refresh(
     const made = await make();
     const isText = typeof made === 'string';
     const text = isText ? made : JSON.stringify(made, null, interval === null ? 2 : 0);
-    print(isText && interval !== null && isTerminal(1) ? picture(called, text) : text);
+    const isPainted = isText && interval !== null && isTerminal(1);
+    print(isPainted ? `${CLEAR}gpu-owner ${called}  ${new Date().toLocaleTimeString()}\n${text}` : text);
     if (interval === null) return;
     await sleep(interval);
   }

@@ -6,7 +6,7 @@ import { CRITERIA_GROUP } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
-import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';
+import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { hasColour, pageWidth, show } from './output.ts';
 import { refresh, WATCH, watchInterval } from './refresh.ts';
 import { topologyTable } from './topology.ts';
@@ -51,13 +51,8 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
     const { topology, gpus } = await observeTopology(request);
     return show(values.json ? topology : topologyTable(topology, gpus));
   }
-  if (isForHosts(values)) {
-    const textOf = ({ host, records }: { host: string; records: JudgedGPU[] }) =>
-      `${host}:\n${table(records)}\n`;
-    return interval === null
-      ? askFleet('status', parsed, 'gpus', textOf)
-      : watchFleet('status', parsed, 'gpus', textOf, interval);
-  }
+  if (isForHosts(values))
+    return askFleet('status', parsed, 'gpus', ({ host, records }) => `${host}:\n${table(records)}\n`);
   await refresh('status', interval, async () => {
     const gpus = await discover(request, 'machine');
     return values.json ? gpus.map(gpuJSON) : table(gpus);

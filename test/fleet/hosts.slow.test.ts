@@ -3,8 +3,6 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { dirname, join } from 'node:path';
-import { createInterface } from 'node:readline';
-import type { Readable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { finished, launcher, output, root, until, uuidOf } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, wordsOf } from '../support/processes.ts';
@@ -116,65 +114,24 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await machine.runCommand(['wait', '1']);
   });
 
-  test('--watch keeps one connection per host, makes it anew when it breaks, and ends it with itself', async () => {
-    const counted = join(hosts.viewer.directory, 'logins');
-    writeFileSync(counted, '');
-    const program = `case $1 in status) echo login >> ${counted};; esac; exec ${process.execPath} ${launcher} "$@"`;
-    const machine = hosts.add('watched', { program, files: { '.bashrc': 'echo "[noise"; echo noise >&2' } });
-    const words = ['status', '--hosts', 'watched,down', '--watch=200ms', '--json', '--timeout=30s'];
-    const child = hosts.viewer.startCommand(words, { env });
-    const lines: Record<string, { gpus?: { state: string }[]; error?: { code: string } }>[] = [];
-    createInterface({ input: child.stdout as Readable }).on('line', (line) => lines.push(JSON.parse(line)));
-    const ofHost = (host: string) => lines.flatMap((each) => each[host] ?? []);
-    const states = () =>
-      ofHost('watched')
-        .at(-1)
-        ?.gpus?.map(({ state }) => state);
-    const programs = () =>
-      processesWith(`HOME=${machine.directory}/home`).filter((pid) => nameOf(pid) === 'node');
-    const logins = () => readFileSync(counted, 'utf8').trim().split('\n').length;
-    await until(() => ofHost('watched').length > 4);
-    expect(states()).toEqual(['free', 'free']);
-    const holder = machine.startCommand(['hold', '-n', '2', '--placeholder', 'none']);
-    await until(() => states()?.every((state) => state === 'leased') === true);
-    expect(logins()).toBe(1);
-    expect(ofHost('down')[0]?.error?.code).toBe('ERR_HOST_UNREACHABLE');
-    for (const pid of programs()) sendSignal(pid, 'SIGKILL');
-    await until(() => ofHost('watched').some(({ error }) => error !== undefined));
-    holder.stdin?.end();
-    await until(() => states()?.every((state) => state === 'free') === true);
-    expect(logins()).toBe(2);
-    sendSignal(child.pid, 'SIGINT');
-    await finished(child, 'exit');
-    await until(() => sshProcesses().length === 0);
-    await until(() => programs().length === 0);
-  });
-
-  test('--watch says it when a host falls silent, or talks nonsense', async () => {
+  test('top says it when a host falls silent', async () => {
     hosts.add('silenced', { program: standIn('echo "[]"; exec sleep 600') });
-    hosts.add('nonsense', { program: standIn('echo "[5]"') });
-    hosts.add('forced-watch', { forced: 'while echo "[]"; do sleep 0.2; done' });
-    const words = ['--hosts', 'silenced,nonsense,forced-watch', '--watch=200ms', '--timeout=3s'];
-    const child = hosts.viewer.startCommand(['status', ...words, '--json'], { env });
-    let text = '';
-    child.stdout?.setEncoding('utf8').on('data', (more: string) => (text += more));
-    await until(() => text.includes('{"silenced":{"version":"9.9.9","gpus":[]}}'));
-    await until(() => /"silenced":\{"error":\{"code":"ERR_HOST_TIMEOUT"/.test(text));
-    await until(() => /"nonsense":\{"version":"9.9.9","error":\{"code":"ERR_HOST_ANSWER"/.test(text));
-    await until(() => text.split('{"forced-watch":{"version":null,"gpus":[]}}').length > 5);
+    const words = ['top', '--hosts', 'silenced', '--interval=200ms', '--timeout=3s'];
+    const child = hosts.viewer.startCommand(words, { env });
+    await output(child, /^! no answer within /m);
     sendSignal(child.pid, 'SIGTERM');
     await finished(child, 'exit');
     await until(() => sshProcesses().length === 0);
   });
 
-  test('--watch keeps little of a host that sends long lines without end', async () => {
+  test('top keeps little of a host that sends long lines without end', async () => {
     const ssh = join(hosts.viewer.directory, 'ssh-endless');
     const line = `head -c 15000000 /dev/zero | tr '\\0' x; echo`;
     const script = `#!/bin/sh\nfor line in $(seq 40); do ${line}; done; echo ended >&2; exit 3\n`;
     writeFileSync(ssh, script, { mode: 0o755 });
-    const words = ['status', '--hosts', 'a', '--watch', '--timeout=1m', '--json'];
+    const words = ['top', '--hosts', 'a', '--interval=1s', '--timeout=1m'];
     const child = hosts.viewer.startCommand(words, { env: { ...env, GPU_OWNER_SSH: ssh } });
-    await output(child, /"a":\{"error":/);
+    await output(child, /^! its shell ran no command/m);
     const peak = /^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1];
     expect(Number(peak)).toBeLessThan(400_000);
     sendSignal(child.pid, 'SIGTERM');

@@ -219,17 +219,7 @@ describe.skipIf(noSSHD !== null)(
       return child;
     };
 
-    test('shows the GPUs, live, to status', async () => {
-      const env = hosts.env;
-      const watching = hosts.viewer.startCommand(['status', '--watch=1s', '--hosts', 'wall', '--json'], {
-        env,
-      });
-      await output(watching, /"wall":\{"version":null,"gpus":\[\{"index":0,.*"state":"free"/);
-      await output(machine.startCommand(['run', '-n2', '--', 'sh', '-c', 'echo runs; sleep 600']), /runs/);
-      await output(watching, /"wall":\{"version":null,"gpus":\[\{"index":0,.*"state":"leased"/);
-    });
-
-    test('shows them to top and to the page of a wall', async () => {
+    test('shows the GPUs to top and to the page of a wall', async () => {
       const { env, viewer } = hosts;
       const terminal = new TestTerminal([launcher, 'top', '--hosts', 'wall'], {
         columns: 100,
