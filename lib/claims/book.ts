@@ -28,7 +28,7 @@ import {
   stampBookings,
   whoMay,
 } from './queue/index.ts';
-import { listReasons, reasonsOf, refuseImpossible } from './refusal.ts';
+import { listReasons, refuseImpossible } from './refusal.ts';
 import { type Booking, bookingsInForce } from './rules/index.ts';
 
 const TMPFS = 0x01021994;
@@ -81,10 +81,9 @@ export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promis
     throw invalidArgument('the booking ends after the year 9999. Book a shorter or an earlier time.');
   return runAsync(
     (function* () {
-      const { candidates, directory } = yield* evaluateMachine(request, LockDirectory.open, 'machine');
-      const whole = candidates.filter(({ gpu }) => !isInstance(gpu));
-      const verdicts = whole.map(({ verdict }) => verdict);
-      refuseImpossible(count, verdicts, () => reasonsOf(whole));
+      const found = yield* evaluateMachine(request, LockDirectory.open, 'machine');
+      const { candidates, directory } = found;
+      refuseImpossible({ ...found, candidates: candidates.filter(({ gpu }) => !isInstance(gpu)) });
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, ownRecord(bootId()));
       try {
         return book(candidates, count, directory, { ...wish, maker });

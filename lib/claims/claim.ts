@@ -3,7 +3,6 @@ import { GPUOwnerError } from '../errors.ts';
 import {
   cpusNear,
   type GPU,
-  isPossible,
   type LeaseInfo,
   SHARE_UNIT_BYTES,
   type Suspect,
@@ -13,13 +12,12 @@ import { bootId, now, sleeping, warnOnce } from '../platform/index.ts';
 import {
   applyProblem,
   type Candidate,
-  type Circumstances,
   chooseFree,
+  type Evaluation,
   evaluateAll,
   evaluateOne,
   explainLocks,
   leaseKey,
-  scopeOf,
   setsFor,
   topologyFor,
 } from './evaluate.ts';
@@ -45,17 +43,15 @@ import {
 import { claimantOf, evaluateMachine } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
 import {
-  applyBookings,
-  applyLimit,
   exceedsLimit,
   noteGranted,
   type QueuePosition,
   waitersAhead,
   wakeThoseBehind,
 } from './queue/index.ts';
-import { reasonsOf, refuseImpossible, unavailable } from './refusal.ts';
+import { refuseImpossible, unavailable } from './refusal.ts';
 import { type JoiningRequest, mostUsable } from './rules/index.ts';
-import { backfill, gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
+import { gpuRequestOf, leaveToOthers } from './waiters-ahead.ts';
 
 /** GPUs that are leased by this process. */
 export interface Claim {
@@ -86,19 +82,24 @@ export interface Claim {
   suspects: ReadonlyMap<string, Suspect>;
 }
 
-/** Nothing is held. The obstacles, for a caller that wants to wait for their end. */
-export interface NotGranted {
+/** An attempt to claim GPUs: the machine as it is for the request, and what this claimant writes for others to read. */
+export interface Attempt extends Evaluation<LockDirectory> {
+  readonly request: ClaimRequest;
+  /** The claimant's own place in the wait queue; null: it has none. */
+  readonly position: QueuePosition | null;
+  /** null: no claims can be made inside of this one. */
+  readonly secret: JobSecret | null;
+  readonly record: RecordContents;
+  /** null: unknown, or there was no choice when the attempt began. */
+  topology: Topology | null;
+}
+
+/** Nothing is held. The obstacles are in the attempt, for a caller that wants to wait for their end. */
+export interface NotGranted<Seen extends Evaluation = Attempt> {
   granted: false;
-  candidates: Candidate[];
-  directory: LockDirectory;
+  attempt: Seen;
   /** The GPUs to wait for. */
   gpuRequest: JoiningRequest;
-  record: RecordContents;
-  job: ParentJob | null;
-  /** When the attempt began, on the monotonic clock. */
-  seenAt: number;
-  /** Whether waiting can help: enough GPUs are only leased or busy. */
-  possible: boolean;
   /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY, or ERR_PLACEHOLDER where CUDA fails on all */
   error: GPUOwnerError;
 }
@@ -121,28 +122,21 @@ export function* claim(
   position: QueuePosition | null = null,
 ): ClaimSteps<Claim | NotGranted> {
   traceStep('start');
-  const seenAt = now();
-  const { candidates, ...found } = yield* evaluateMachine(request, LockDirectory.open);
-  const { directory, job, conventions, suspects } = found;
-  refuseImpossible(
-    request.count,
-    candidates.map(({ verdict }) => verdict),
-    () => reasonsOf(candidates),
-    request.bound,
-    job,
-  );
+  const evaluation = yield* evaluateMachine(request, LockDirectory.open);
+  const { directory, job, conventions, suspects } = evaluation;
+  refuseImpossible(evaluation);
   // Also shows whose the leases are.
   const secret = request.isJob || job === null ? newJobSecret() : null;
   const record = recordFor(request, job, secret);
-  const attempt: Attempt = { ...found, request, position, secret, record, seenAt, topology: null };
+  const attempt: Attempt = { ...evaluation, request, position, secret, record, topology: null };
+  let gpus = attempt.candidates.map(({ gpu }) => gpu);
 
-  const claimable = available(candidates, attempt);
-  attempt.topology = topologyFor(claimable, attempt); // before the decision lock: the driver may be asked
+  judgeAvailable(attempt);
+  attempt.topology = topologyFor(attempt); // before the decision lock: the driver may be asked
   // No other claimant needs to be waited for, or to wait: there is nothing to decide about.
-  if (obstacleOf(claimable, attempt) === 'use') return yield* refuse(attempt, claimable);
+  if (obstacleOf(attempt) === 'use') return yield* refuse(attempt);
 
   const started = now();
-  let gpus = candidates.map(({ gpu }) => gpu);
   for (let pause = 1; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
     const began = now(); // a process that is suspended in the middle shall not have tried once only
     const entry = yield* conventions.enter(claimantOf(attempt));
@@ -153,7 +147,7 @@ export function* claim(
         traceStep('acquisition-lock');
         outcome = yield* decide(gpus, attempt);
         if (outcome.leases !== null && job === null)
-          noteGranted(directory, record, gpuRequestOf(candidates, attempt, null), position);
+          noteGranted(directory, record, gpuRequestOf(attempt), position);
       } finally {
         lock.release();
       }
@@ -162,38 +156,24 @@ export function* claim(
     }
     traceStep('unlocked');
     if (outcome.leases !== null) {
-      const { gpus, leases, marks, jobFile, all, seenAt, leasedAt } = outcome;
+      const { gpus, all } = outcome;
       if (job === null && isLimited(request)) wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
-      const claimed = { gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
       const cpus = request.bindsCPUs === true ? cpusNear(topologyOf(directory, all), gpus) : null;
       if (request.bindsCPUs === true && cpus === null)
         warnOnce(
           "--cpu-bind: the driver doesn't tell which processors are near the GPUs, so the command may use all.",
         );
-      return { granted: true, ...claimed, suspects, ...(cpus === null ? {} : { cpus }) };
+      const where = { entry, directory, job, suspects, ...(cpus === null ? {} : { cpus }) };
+      return { granted: true, ...outcome, ...where };
     }
     const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > timeout) {
-      return yield* refuse(attempt, outcome.candidates, outcome.obstacle === 'contention');
+      return yield* refuse(attempt, outcome.obstacle === 'contention');
     }
     // Random, so that claimants who met do not meet again.
     yield* sleeping(outcome.obstacle === 'remains' ? pause : 1 + Math.random() * 20);
     gpus = yield* takeSnapshot();
   }
-}
-
-/** An attempt to claim GPUs: the request and all that decides on it, and what this claimant writes for others to read. */
-interface Attempt extends Circumstances<LockDirectory> {
-  readonly request: ClaimRequest;
-  /** The claimant's own place in the wait queue; null: it has none. */
-  readonly position: QueuePosition | null;
-  /** null: no claims can be made inside of this one. */
-  readonly secret: JobSecret | null;
-  readonly record: RecordContents;
-  /** When it began, on the monotonic clock. */
-  readonly seenAt: number;
-  /** null: unknown, or there was no choice when the attempt began. */
-  topology: Topology | null;
 }
 
 function recordFor(
@@ -206,20 +186,13 @@ function recordFor(
 }
 
 /** @param isOutrun other claims took the GPUs first each time */
-function* refuse(attempt: Attempt, left: Candidate[], isOutrun = false): ClaimSteps<NotGranted> {
-  const { request, directory, job, record, seenAt } = attempt;
-  const candidates = yield* explainLocks(left, attempt);
-  const verdicts = candidates.map(({ verdict }) => verdict);
+function* refuse(attempt: Attempt, isOutrun = false): ClaimSteps<NotGranted> {
+  attempt.candidates = yield* explainLocks(attempt);
   return {
     granted: false,
-    candidates,
-    directory,
-    gpuRequest: gpuRequestOf(candidates, attempt, scopeOf(job)),
-    record,
-    job,
-    seenAt,
-    possible: isPossible(request.count, verdicts),
-    error: unavailable(request, candidates, isOutrun),
+    attempt,
+    gpuRequest: gpuRequestOf(attempt),
+    error: unavailable(attempt, isOutrun),
   };
 }
 
@@ -227,7 +200,6 @@ type Decision =
   | Pick<Claim, 'leases' | 'marks' | 'jobFile' | 'gpus' | 'all' | 'leasedAt' | 'seenAt'>
   | {
       leases: null;
-      candidates: Candidate[];
       /** use: others have them; remains: a dead owner may still show; contention: another claimant took them first. */
       obstacle: 'use' | 'remains' | 'contention';
     };
@@ -235,37 +207,37 @@ type Decision =
 /** Judges the GPUs under the decision lock, takes some, and confirms that they are still free. */
 function* decide(gpus: readonly GPU[], attempt: Attempt): ClaimSteps<Decision> {
   attempt.foreignHolders = yield* attempt.conventions.holders(gpus, claimantOf(attempt), true);
-  const evaluate = (all: readonly GPU[]) => available(evaluateAll(all, attempt), attempt);
-  let candidates = evaluate(gpus);
+  judgeAvailable(attempt, gpus);
   for (;;) {
-    const chosen = chooseFree(candidates, attempt.request, attempt.topology);
-    if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, attempt) };
+    const chosen = chooseFree(attempt, attempt.topology);
+    if (chosen === null) return { leases: null, obstacle: obstacleOf(attempt) };
     traceStep('chosen');
-    const taken = takeLeases(chosen, candidates, attempt);
+    const taken = takeLeases(chosen, attempt);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
-      candidates = candidates.map((each) =>
+      attempt.candidates = attempt.candidates.map((each) =>
         each.gpu.uuid === uuid ? applyProblem({ ...each, problem: error }) : each,
       );
       continue;
     }
-    if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
+    if (taken.leases === null) return { leases: null, obstacle: 'contention' };
     traceStep('leased');
     const holding: Holding = { ...taken, marks: [], leasedAt: Date.now() };
-    if (attempt.job === null && exceedsLimit(candidates, attempt.request, attempt.directory)) {
+    if (attempt.job === null && exceedsLimit(attempt.candidates, attempt.request, attempt.directory)) {
       releaseClaim(holding);
-      return { leases: null, candidates, obstacle: 'contention' };
+      return { leases: null, obstacle: 'contention' };
     }
     const marked = yield* show(holding, chosen, gpus, attempt);
     if ('holder' in marked) {
       attempt.foreignHolders.set(marked.uuid, marked.holder);
-      candidates = evaluate(gpus);
+      judgeAvailable(attempt, gpus);
       continue;
     }
     const { after, obstacle } = confirm(holding, chosen, marked.all, attempt);
     if (obstacle === null) return { ...holding, ...marked, gpus: after };
     releaseClaim(holding);
-    return { leases: null, candidates: evaluate(marked.all), obstacle };
+    judgeAvailable(attempt, marked.all);
+    return { leases: null, obstacle };
   }
 }
 
@@ -329,21 +301,19 @@ function inRecord({ index, instance, uuid, parent, name }: GPU, share: ShareDema
   return parent === null ? { index, uuid, name, ...bytes } : { index, instance, uuid, parent, ...bytes };
 }
 
-/** Without the free GPUs that are booked, that waiters ahead could use, or that would be more than the user may have. */
-function available(candidates: Candidate[], attempt: Attempt): Candidate[] {
-  const { directory, job, position, request } = attempt;
-  const ahead = () => waitersAhead(directory, position);
-  if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
-  const unreserved = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
-  return applyLimit(backfill(unreserved, attempt, ahead), request, directory);
+/** Judges which GPUs the claimant may take. @param gpus a newer snapshot */
+function judgeAvailable(attempt: Attempt, gpus?: readonly GPU[]): void {
+  if (gpus !== undefined) attempt.candidates = evaluateAll(gpus, attempt);
+  attempt.candidates = leaveToOthers(attempt, () => waitersAhead(attempt.directory, attempt.position));
 }
 
 /** Why not enough of them can be had now. */
-function obstacleOf(candidates: readonly Candidate[], attempt: Attempt): 'remains' | 'use' {
+function obstacleOf(attempt: Attempt): 'remains' | 'use' {
+  const { candidates, request } = attempt;
   const open = candidates.filter(({ verdict }) => verdict.state === 'free' || verdict.transient);
   const uuids = new Set(open.map(({ gpu }) => gpu.uuid));
   const most = mostUsable({ uuids: [], sets: setsFor(candidates, attempt) }, (uuid) => uuids.has(uuid));
-  return most >= attempt.request.count ? 'remains' : 'use';
+  return most >= request.count ? 'remains' : 'use';
 }
 
 function demandFor(candidate: Candidate | undefined): ShareDemand | null {
@@ -362,8 +332,7 @@ function isLimited({
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeLeases(
   chosen: readonly GPU[],
-  candidates: readonly Candidate[],
-  { directory, request, job, record: claimant, secret }: Attempt,
+  { candidates, directory, request, job, record: claimant, secret }: Attempt,
 ):
   | { leases: Lease[]; jobFile: Mark | null; error?: never }
   | { leases: null; uuid?: string; error?: GPUOwnerError } {

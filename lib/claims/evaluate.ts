@@ -73,9 +73,11 @@ export interface Candidate {
   problem: GPUOwnerError | null;
 }
 
-/** All that decides on GPUs for a request, besides the GPUs themselves. */
-export interface Circumstances<Directory extends LockDirectory | null = LockDirectory | null> {
+/** The machine for a request: each GPU with whether it is free, and all that decides on that. A claim goes on with it from look to look. */
+export interface Evaluation<Directory extends LockDirectory | null = LockDirectory | null> {
   readonly request: DiscoveryRequest;
+  /** When the last look began, on the monotonic clock. */
+  seenAt: number;
   /** null: none exists, so nothing is leased. */
   readonly directory: Directory;
   /** The job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
@@ -91,6 +93,8 @@ export interface Circumstances<Directory extends LockDirectory | null = LockDire
   readonly leavesOut: boolean;
   /** How the machine's GPUs are connected, where only connected ones will do; null: of no interest, or the driver doesn't tell. */
   readonly connections: Topology | null;
+  /** The GPUs as last judged. */
+  candidates: Candidate[];
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -100,18 +104,18 @@ const NOT_OF_THE_JOB: Verdict = {
 };
 
 /** Every GPU with whether it is free, or why not. Takes nothing. */
-export function evaluateAll(gpus: readonly GPU[], circumstances: Circumstances): Candidate[] {
-  const { request, directory, job, foreignHolders, suspects, leavesOut } = circumstances;
+export function evaluateAll(gpus: readonly GPU[], evaluation: Evaluation): Candidate[] {
+  const { request, directory, job, foreignHolders, suspects, leavesOut } = evaluation;
   const candidates = gpus.map((gpu): Candidate => {
     const leasable = directory !== null && gpu.uuid !== '';
     const key = leaseKey(gpu, job);
     if (job !== null && leasable && levelOf(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const { lease: own, sharing } = leasable ? readHolding(directory, gpu, circumstances) : NOT_HELD;
+    const { lease: own, sharing } = leasable ? readHolding(directory, gpu, evaluation) : NOT_HELD;
     const lease = own ?? foreignHolders.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyNotTaken(directory, key, sharing) : null;
-    const verdict = evaluateOne(gpu, circumstances, lease, sharing);
+    const verdict = evaluateOne(gpu, evaluation, lease, sharing);
     const suspect = suspects.get(gpu.uuid);
     const candidate = applyProblem({
       gpu,
@@ -123,13 +127,13 @@ export function evaluateAll(gpus: readonly GPU[], circumstances: Circumstances):
     });
     return leavesOut ? leaveOut(candidate) : candidate;
   });
-  return leaveOutUnconnected(separateKinds(candidates, request.count), circumstances);
+  return leaveOutUnconnected(separateKinds(candidates, request.count), evaluation);
 }
 
 /** The sets of GPUs, all of which may become free for a request, of which one has to have enough. */
 export function setsFor(
   candidates: readonly Candidate[],
-  { request: { count, isConnected }, connections }: Pick<Circumstances, 'request' | 'connections'>,
+  { request: { count, isConnected }, connections }: Evaluation,
 ): string[][] {
   const wanted = candidates.filter(({ verdict }) => mayBecomeFree(verdict));
   const uuids = wanted.map(({ gpu }) => gpu.uuid);
@@ -140,8 +144,8 @@ export function setsFor(
  * Leaves a request for connected GPUs those that are connected with enough others.
  * @throws ERR_INVALID_ARGUMENT where this machine has no such GPUs
  */
-function leaveOutUnconnected(candidates: Candidate[], circumstances: Circumstances): Candidate[] {
-  const { request, connections } = circumstances;
+function leaveOutUnconnected(candidates: Candidate[], evaluation: Evaluation): Candidate[] {
+  const { request, connections } = evaluation;
   const { count, isConnected, criteria } = request;
   const allowed = candidates.filter(({ verdict }) => verdict.state !== 'excluded');
   if (isConnected !== true || allowed.length < count) return candidates; // the latter is refused in any case
@@ -159,7 +163,7 @@ function leaveOutUnconnected(candidates: Candidate[], circumstances: Circumstanc
       `${count} connected GPUs asked for (${name}), but ${why}. ${most === 1 ? '' : 'Ask for fewer, or '}${most === 1 ? 'Leave' : 'leave'} out ${name}; \`gpu-owner status --topology\` shows the connections.`,
     );
   }
-  const usable = new Set(setsFor(candidates, circumstances).flat());
+  const usable = new Set(setsFor(candidates, evaluation).flat());
   return candidates.map((each) => {
     const { state } = each.verdict;
     if (state === 'excluded' || usable.has(each.gpu.uuid) || !mayBecomeFree(each.verdict)) return each;
@@ -204,8 +208,8 @@ const explanations = new Map<string, { at: number; found: LockOwners }>();
 const EXPLANATION_MAX_AGE_MS = 10_000;
 
 /** The same, with what the kernel tells of locks without a record of their holder. For people. */
-export function* explainLocks(candidates: Candidate[], circumstances: Circumstances): Waiting<Candidate[]> {
-  const { directory, job } = circumstances;
+export function* explainLocks(evaluation: Evaluation): Waiting<Candidate[]> {
+  const { candidates, directory, job } = evaluation;
   const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
     state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
   const isDamaged = ({ sharing, problem }: Candidate) => sharing?.isDamaged === true && problem !== null;
@@ -216,7 +220,7 @@ export function* explainLocks(candidates: Candidate[], circumstances: Circumstan
     const holder = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
     if (holder === null) return candidate;
     const { info: lease } = holder;
-    return { ...candidate, lease, verdict: evaluateOne(gpu, circumstances, lease, candidate.sharing) };
+    return { ...candidate, lease, verdict: evaluateOne(gpu, evaluation, lease, candidate.sharing) };
   };
   let present = candidates.map(again);
   const isNew = (candidate: Candidate) =>
@@ -291,11 +295,7 @@ const NOT_HELD: Holding = { lease: null, sharing: undefined };
 /** So often a share may end between the look at the lease and that at the shares. */
 const MAX_LOOKS = 4;
 
-function readHolding(
-  directory: LockDirectory,
-  gpu: GPU,
-  { job, request: { memory } }: Circumstances,
-): Holding {
+function readHolding(directory: LockDirectory, gpu: GPU, { job, request: { memory } }: Evaluation): Holding {
   for (let i = 1; ; i++) {
     const holder = whoHolds(directory, gpu, leaseKey(gpu, job));
     const isPart = holder?.isPart === true;
@@ -329,14 +329,12 @@ export function scopeOf(job: ParentJob | null): string | null {
 }
 
 /** The connections of the machine's GPUs, if they can decide which of the free ones a claim takes. */
-export function topologyFor(
-  candidates: readonly Candidate[],
-  {
-    request: { count, memory, isConnected },
-    directory,
-    connections,
-  }: Pick<Circumstances, 'request' | 'directory' | 'connections'>,
-): Topology | null {
+export function topologyFor({
+  request: { count, memory, isConnected },
+  candidates,
+  directory,
+  connections,
+}: Evaluation): Topology | null {
   if (isConnected === true || memory !== undefined) return connections;
   const whole = candidates.filter(({ gpu, verdict }) => verdict.state === 'free' && !isInstance(gpu));
   const gpus = candidates.map(({ gpu }) => gpu);
@@ -348,11 +346,7 @@ export function topologyFor(
  * many, or none that are connected where only such will do.
  * @param topology see {@link topologyFor}
  */
-export function chooseFree(
-  candidates: readonly Candidate[],
-  request: DiscoveryRequest,
-  topology: Topology | null,
-): GPU[] | null {
+export function chooseFree({ candidates, request }: Evaluation, topology: Topology | null): GPU[] | null {
   const free = candidates.filter(({ verdict }) => verdict.state === 'free');
   const trusted = free.filter((each) => !isSuspect(each));
   // The longest ago CUDA failed, the more it may work again.
@@ -396,7 +390,7 @@ function choose(
 /** @param lease who holds it; null also for a GPU whose lease is ours */
 export function evaluateOne(
   gpu: GPU,
-  { request, visible, directory, job }: Circumstances,
+  { request, visible, directory, job }: Evaluation,
   lease: LeaseInfo | null,
   sharing?: Sharing,
 ): Verdict {

@@ -1,24 +1,20 @@
 // A claim that takes nothing: each GPU with its state and reasons, and the GPUs that would be taken.
-import { GPUOwnerError } from '../errors.ts';
 import {
   cudaCode,
   describeSuspect,
   type GPU,
   type GPUState,
-  isPossible,
   type LeaseInfo,
   type Suspect,
 } from '../gpus/index.ts';
 import { formatSince, isoTime, userName } from '../platform/index.ts';
 import type { ShownGPU, SuspectInfo } from '../shapes/index.ts';
 import type { NotGranted } from './claim.ts';
-import { type Candidate, chooseFree, explainLocks, scopeOf, topologyFor } from './evaluate.ts';
+import { type Candidate, chooseFree, type Evaluation, explainLocks, topologyFor } from './evaluate.ts';
 import { type ClaimSteps, findOverdue, LockDirectory, readOverdue } from './locks/index.ts';
-import { evaluateMachine, type MachineEvaluation, type Perspective } from './machine-evaluation.ts';
+import { evaluateMachine, type Perspective } from './machine-evaluation.ts';
 import type { DiscoveryRequest } from './options.ts';
 import {
-  applyBookings,
-  applyLimit,
   bookingInfo,
   describeBooking,
   type QueuePosition,
@@ -26,8 +22,8 @@ import {
   type Waiter,
   waitersAhead,
 } from './queue/index.ts';
-import { listReasons, notEnough, reasonsOf, refuseImpossible } from './refusal.ts';
-import { gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
+import { refuseImpossible, unavailable } from './refusal.ts';
+import { gpuRequestOf, leaveToOthers } from './waiters-ahead.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface JudgedGPU extends Omit<ShownGPU, 'state'> {
@@ -46,37 +42,23 @@ export interface Found {
   gpuRequest: NotGranted['gpuRequest'];
 }
 
-/** Why a claim would take nothing now. `directory` is null before the first claim on the machine. */
-export type NotFound = Omit<NotGranted, 'directory' | 'record' | 'seenAt'> & {
-  directory: LockDirectory | null;
-};
+/** Why a claim would take nothing now. */
+export type NotFound = NotGranted<Evaluation>;
 
 /** Finds the GPUs that a claim without a wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
 export function* findForClaim(
   request: DiscoveryRequest,
   position: QueuePosition | null = null,
 ): ClaimSteps<Found | NotFound> {
-  const { count, isConnected } = request;
-  const found = yield* evaluateWithReasons(request, 'claimant', position);
-  const { candidates, directory, job } = found;
-  const gpus = statusesOf(candidates, directory, 'claimant');
-  const chosen = chooseFree(candidates, request, topologyFor(candidates, found));
-  const gpuRequest = gpuRequestOf(candidates, found, scopeOf(job));
-  if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
-  const reasons = reasonsOf(candidates);
-  const verdicts = candidates.map(({ verdict }) => verdict);
-  refuseImpossible(count, verdicts, () => reasons);
-  const message = notEnough({ count, isConnected }, verdicts) + listReasons(reasons);
-  const error = new GPUOwnerError('ERR_GPU_UNAVAILABLE', message, { gpus: reasons });
-  return {
-    granted: false,
-    candidates,
-    directory,
-    job,
-    gpuRequest,
-    possible: isPossible(count, verdicts),
-    error,
-  };
+  const attempt = yield* evaluateWithReasons(request, 'claimant', position);
+  const chosen = chooseFree(attempt, topologyFor(attempt));
+  const gpuRequest = gpuRequestOf(attempt);
+  if (chosen !== null) {
+    const gpus = statusesOf(attempt.candidates, attempt.directory, 'claimant');
+    return { granted: true, chosen, gpus, gpuRequest };
+  }
+  refuseImpossible(attempt);
+  return { granted: false, attempt, gpuRequest, error: unavailable(attempt, false) };
 }
 
 /** With what the kernel tells of locks. To a claimant, GPUs that a waiter could use are left to them. */
@@ -84,7 +66,7 @@ export function* evaluateWithReasons(
   request: DiscoveryRequest,
   perspective: Perspective,
   position: QueuePosition | null = null,
-): ClaimSteps<MachineEvaluation<LockDirectory | null>> {
+): ClaimSteps<Evaluation> {
   let ahead: readonly Waiter[] = [];
   // The wait queue is read before the leases: a waiter that takes GPUs meanwhile is seen there.
   const find: typeof LockDirectory.find = (...choice) => {
@@ -93,12 +75,9 @@ export function* evaluateWithReasons(
     return directory;
   };
   const found = yield* evaluateMachine(request, find, perspective);
-  const all = yield* explainLocks(found.candidates, found);
-  const isLimited = perspective === 'claimant' && found.job === null;
-  const open = isLimited ? applyBookings(all, request, found.directory) : all;
-  const unreserved = reserveForWaiters(open, scopeOf(found.job), ahead);
-  const candidates = isLimited ? applyLimit(unreserved, request, found.directory) : unreserved;
-  return { ...found, candidates };
+  found.candidates = yield* explainLocks(found);
+  if (perspective === 'claimant') found.candidates = leaveToOthers(found, () => ahead);
+  return found;
 }
 
 export function statusesOf(

@@ -12,7 +12,7 @@ import {
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, readBlock, sleeping, textBlock, warnOnce } from '../platform/index.ts';
-import { type Candidate, type Circumstances, evaluateAll } from './evaluate.ts';
+import { type Evaluation, evaluateAll } from './evaluate.ts';
 import {
   type ClaimSteps,
   findParentJob,
@@ -35,13 +35,8 @@ import type { ClaimRequest, DiscoveryRequest } from './options.ts';
  */
 export type Perspective = 'machine' | 'claimant';
 
-/** The state of the GPUs for a request, without regard to the wait queue. */
-export interface MachineEvaluation<Directory extends LockDirectory | null> extends Circumstances<Directory> {
-  candidates: Candidate[];
-}
-
 /**
- * Looks at the GPUs. Takes nothing.
+ * Looks at the GPUs, without regard to the wait queue. Takes nothing.
  *
  * @param open gives the lock directory: `LockDirectory.open` or `LockDirectory.find`
  * @throws ERR_INVALID_ARGUMENT for devices that this machine doesn't have, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER, ERR_DRIVER
@@ -50,8 +45,9 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   request: DiscoveryRequest,
   open: (explicit: string | undefined, configuration: { lockDirectory: string | undefined }) => Directory,
   perspective: Perspective = 'claimant',
-): ClaimSteps<MachineEvaluation<Directory>> {
+): ClaimSteps<Evaluation<Directory>> {
   const { criteria, count, bound } = request;
+  const seenAt = now();
   openDriver(); // before anything is made in the file system
   const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
   const gpus = yield* awaitDriverStartup(perspective === 'machine' ? ALL : count);
@@ -67,11 +63,12 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   const suspects = readSuspects(directory);
   const leavesOut = perspective === 'claimant';
   const connections = request.isConnected === true ? topologyOf(directory, gpus) : null;
-  const found = {
-    ...{ request, directory, job, visible, conventions, foreignHolders, suspects, leavesOut },
-    connections,
+  const evaluation: Evaluation<Directory> = {
+    ...{ request, seenAt, directory, job, visible, conventions, foreignHolders, suspects, leavesOut },
+    ...{ connections, candidates: [] },
   };
-  return { ...found, candidates: evaluateAll(gpus, found) };
+  evaluation.candidates = evaluateAll(gpus, evaluation);
+  return evaluation;
 }
 
 /** A snapshot of all GPUs, as soon as one can be told. Without the verdicts of {@link evaluateMachine}. @throws ERR_NO_DRIVER, ERR_DRIVER */

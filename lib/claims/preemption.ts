@@ -4,7 +4,7 @@ import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { SHARED } from '../native.ts';
 import { bootMilliseconds, warnOnce } from '../platform/index.ts';
-import type { Claim } from './claim.ts';
+import type { Attempt, Claim } from './claim.ts';
 import type { Candidate } from './evaluate.ts';
 import {
   isLocked,
@@ -19,13 +19,6 @@ import {
 } from './locks/index.ts';
 import { activeWaiters, lockedEpochs, readWaiters, type Waiter } from './queue/index.ts';
 import { type JoiningRequest, type PreemptibleLease, whoGivesWay } from './rules/index.ts';
-
-/** The request of a claimant whose turn it is, and the GPUs as it sees them. */
-interface Demand {
-  candidates: readonly Candidate[];
-  directory: LockDirectory;
-  gpuRequest: JoiningRequest;
-}
 
 /** The leases that have to give way to a request. */
 interface Preempted {
@@ -43,7 +36,8 @@ const NONE: Preempted = { epochs: [], untilOverdue: Number.POSITIVE_INFINITY, no
  * @param ahead what they could use is theirs @param asked the leases that the request has asked before; gets those that it asks now
  */
 export function leasesToPreempt(
-  { candidates, directory, gpuRequest }: Demand,
+  { candidates, directory }: Attempt,
+  gpuRequest: JoiningRequest,
   ahead: Iterable<Waiter>,
   asked: Map<number, number>,
 ): Preempted {

@@ -1,10 +1,8 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { bootId, now, timerMs } from '../platform/index.ts';
-import type { NotGranted } from './claim.ts';
-import type { Candidate } from './evaluate.ts';
+import type { Attempt, NotGranted } from './claim.ts';
 import {
-  abortedError,
   isLeased,
   isLocked,
   LockDirectory,
@@ -13,14 +11,12 @@ import {
   ownRecord,
   type RecordContents,
   runAsync,
+  untilEvent,
 } from './locks/index.ts';
 import { evaluateMachine } from './machine-evaluation.ts';
-import type { ClaimRequest } from './options.ts';
 import { leasesToPreempt } from './preemption.ts';
 import {
   activeWaiters,
-  applyBookings,
-  applyLimit,
   HEARTBEAT_MS,
   type KeptSlot,
   type QueuePosition,
@@ -36,15 +32,7 @@ import {
 } from './queue/index.ts';
 import { reasonsOf } from './refusal.ts';
 import { findBlockers, type JoiningRequest } from './rules/index.ts';
-import {
-  backfill,
-  backfilledSlots,
-  freeOrKept,
-  keepSets,
-  reserveForWaiters,
-  sharesAreKept,
-  withoutTooSmall,
-} from './waiters-ahead.ts';
+import { hasEnough, keepSets, leaveToOthers, observeStalls, sharesAreKept } from './waiters-ahead.ts';
 
 /** How it stands with a claim that waits. */
 export interface WaitingState {
@@ -111,9 +99,10 @@ export function queueUp(
 
 /** A claimant's stay in the queue: who is to be served before it, and whether they let themselves be served. */
 export class QueuedWaiter {
-  readonly #request: ClaimRequest;
   readonly #stallDetector = new StallDetector();
-  #notGranted: NotGranted;
+  /** The last attempt. */
+  #attempt: Attempt;
+  #gpuRequest: JoiningRequest;
   #slot: Slot | null;
   #skipped: ReadonlySet<number> = new Set();
   /** How often this one looks whether others take what they could, in ms. */
@@ -121,19 +110,23 @@ export class QueuedWaiter {
   #observed = 0;
   /** How many requests were to be served before when it last looked. */
   #ahead = 0;
-  /** Whether GPUs that are kept for others could be used until then. */
-  #mayBackfill = false;
+  /** Whether a claim could be made when it last looked, although others are to be served before. */
+  #hasEnough = false;
   /** When a lease that was asked to give way is overdue, on the clock of `now()`. */
   #overdueAt = Number.POSITIVE_INFINITY;
 
   /** @param slot one that it has already */
-  constructor(request: ClaimRequest, notGranted: NotGranted, slot: Slot | null = null) {
-    this.#request = request;
-    this.#notGranted = notGranted;
-    this.#slot = slot ?? Slot.join(notGranted.directory, notGranted.record, notGranted.gpuRequest);
+  constructor({ attempt, gpuRequest }: NotGranted, slot: Slot | null = null) {
+    this.#attempt = attempt;
+    this.#gpuRequest = gpuRequest;
+    this.#slot = slot ?? this.#join();
     if (slot === null) return;
     slot.endStart();
-    this.update(notGranted);
+    this.update({ attempt, gpuRequest });
+  }
+
+  #join(): Slot | null {
+    return Slot.join(this.#attempt.directory, this.#attempt.record, this.#gpuRequest);
   }
 
   /** Without a slot, everybody in the queue is ahead. */
@@ -142,31 +135,27 @@ export class QueuedWaiter {
   }
 
   /** An attempt failed: perhaps something else is to be waited for now. */
-  update(notGranted: NotGranted): void {
-    this.#notGranted = notGranted;
-    this.#mayBackfill = false;
-    if (this.#slot?.isIntact(notGranted.directory) === false) {
+  update({ attempt, gpuRequest }: Pick<NotGranted, 'attempt' | 'gpuRequest'>): void {
+    this.#attempt = attempt;
+    this.#gpuRequest = gpuRequest;
+    this.#hasEnough = false;
+    if (this.#slot?.isIntact(attempt.directory) === false) {
       this.#slot.leave(); // the file was removed: newcomers wait in another queue
-      this.#slot = Slot.join(notGranted.directory, notGranted.record, notGranted.gpuRequest);
+      this.#slot = this.#join();
     }
-    this.#slot?.updateRequest(notGranted.record, notGranted.gpuRequest);
-    this.#observe(notGranted.candidates);
+    this.#slot?.updateRequest(attempt.record, gpuRequest);
+    this.#observe();
   }
 
   /** Has preemptible leases give way, if that lets this claimant start. To be called when it is its turn. */
   preempt(): void {
-    const { directory, record, gpuRequest } = this.#notGranted;
+    const { directory, record, candidates } = this.#attempt;
+    const gpuRequest = this.#gpuRequest;
     const slot = this.#slot;
     if (slot === null || gpuRequest.class === 'preemptible') return;
-    const { epochs, untilOverdue, notes } = leasesToPreempt(
-      this.#notGranted,
-      keepSets(
-        activeWaiters(readWaiters(directory, slot.number), this.#skipped),
-        this.#notGranted.candidates,
-        gpuRequest.scope,
-      ),
-      slot.asked,
-    );
+    const waiters = activeWaiters(readWaiters(directory, slot.number), this.#skipped);
+    const ahead = keepSets(waiters, candidates, gpuRequest.scope);
+    const { epochs, untilOverdue, notes } = leasesToPreempt(this.#attempt, gpuRequest, ahead, slot.asked);
     this.#overdueAt = now() + untilOverdue;
     slot.updateRequest(record, gpuRequest, epochs);
     if (epochs.length > 0) notifyPreemptible(directory, notes);
@@ -182,25 +171,24 @@ export class QueuedWaiter {
    * In ms.
    */
   untilNextLook(): number {
-    const bookings = untilBookingsEnd(this.#notGranted.candidates) + this.#ahead * LATER_PER_WAITER_MS;
+    const bookings = untilBookingsEnd(this.#attempt.candidates) + this.#ahead * LATER_PER_WAITER_MS;
     return Math.min(bookings, Math.max(0, this.#overdueAt - now()));
   }
 
   /** Calls back when bookings have changed since the last attempt. @returns ends that */
   watchBookings(onChange: () => void): () => void {
-    this.#slot?.watch([], [], 0, this.#notGranted.seenAt, onChange);
+    this.#slot?.watch([], [], 0, this.#attempt.seenAt, onChange);
     return () => this.#slot?.unwatch();
   }
 
   /** Whether no request ahead could be served now: then this one starts its command as soon as a lease ends. */
   get isFirst(): boolean {
-    const { directory, gpuRequest } = this.#notGranted;
     const slot = this.#slot;
-    const queue = slot === null ? null : WaitQueue.open(directory);
+    const queue = slot === null ? null : WaitQueue.open(this.#attempt.directory);
     if (slot === null || queue === null) return false;
     try {
       const ahead = activeWaiters(queue.waiters(queue.ahead(slot.number)), this.#skipped);
-      for (const { scope } of ahead) if (scope === gpuRequest.scope) return false;
+      for (const { scope } of ahead) if (scope === this.#gpuRequest.scope) return false;
       return queue.waiter(slot.number)?.isAboveLimit === false;
     } finally {
       queue.close();
@@ -219,18 +207,18 @@ export class QueuedWaiter {
   async waitForTurn(options: QueuedWaitOptions): Promise<boolean> {
     for (let waited = false; ; waited = true) {
       const slot = this.#slot;
-      const queue = slot === null ? null : WaitQueue.open(this.#notGranted.directory);
+      const queue = slot === null ? null : WaitQueue.open(this.#attempt.directory);
       if (slot === null || queue === null) {
         this.#report(options, null);
         return waited;
       }
       try {
-        if (waited && !slot.isIntact(this.#notGranted.directory)) return true;
+        if (waited && !slot.isIntact(this.#attempt.directory)) return true;
         const ahead = queue.ahead(slot.number);
         this.#ahead = ahead.length;
         this.#report(options, ahead.length + 1);
         const blockers = this.#blockers(queue, ahead);
-        if (blockers.length === 0 || this.#mayBackfill || now() >= options.end) return waited;
+        if (blockers.length === 0 || this.#hasEnough || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
         const hasChanged = () =>
@@ -245,10 +233,11 @@ export class QueuedWaiter {
   }
 
   #blockers(queue: WaitQueue, ahead: readonly number[]): Waiter[] {
-    const { candidates, gpuRequest } = this.#notGranted;
+    const { candidates } = this.#attempt;
     const active = (slots: readonly number[]) => activeWaiters(queue.waiters(slots), this.#skipped);
     // Where a share may fit beside all that is kept for those ahead, GPUs are watched, not the queue.
-    if (gpuRequest.memory !== undefined && !sharesAreKept(candidates, this.#usable, active(ahead))) return [];
+    if (this.#gpuRequest.memory !== undefined && !sharesAreKept(candidates, this.#usable, active(ahead)))
+      return [];
     return findBlockers(this.#usable, active(ahead.toReversed()));
   }
 
@@ -267,7 +256,7 @@ export class QueuedWaiter {
     const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
     const isBlind = leases.some((files) => files.length === 0);
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
-    const { directory, seenAt } = this.#notGranted;
+    const { directory, seenAt } = this.#attempt;
     const { kept } = this;
     if (kept !== null && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
@@ -291,10 +280,9 @@ export class QueuedWaiter {
 
   /** The request, for the GPUs that aren't booked by others now. */
   get #usable(): JoiningRequest {
-    const { gpuRequest, candidates } = this.#notGranted;
-    const booked = candidates.filter(({ verdict }) => verdict.bookedUntil !== undefined);
+    const booked = this.#attempt.candidates.filter(({ verdict }) => verdict.bookedUntil !== undefined);
     return withoutGPUs(
-      gpuRequest,
+      this.#gpuRequest,
       booked.map(({ gpu }) => gpu.uuid),
     );
   }
@@ -302,60 +290,50 @@ export class QueuedWaiter {
   /** Resolves when one of the blockers leaves or is to be skipped, or time is up. @param longest in ms */
   async #whileAhead(wait: BlockedWait, options: QueuedWaitOptions, longest: number): Promise<void> {
     const { queue, slot, blockers } = wait;
-    const { end, signal } = options;
-    const endings: (() => void)[] = [];
-    try {
-      await new Promise<void>((resolve, reject) => {
-        if (signal?.aborted) return reject(abortedError(signal));
-        const onAbort = () => reject(abortedError(signal));
-        signal?.addEventListener('abort', onAbort, { once: true });
-        endings.push(() => signal?.removeEventListener('abort', onAbort));
-        for (const number of blockers) {
-          const waiting = new (native().Wait)(queue.descriptor, OFD, SHARED, number, 1, (error) => {
-            if (error === 0) return resolve();
-            if (error === errno.ECANCELED || wait.ended) return;
-            blind = true; // no thread can be had to wait with, and the looks must do
-            look();
-          });
-          endings.push(() => waiting.cancel());
-        }
-        // A blocker's number was free for a moment, and may belong to a request behind this one.
-        if (wait.hasChanged()) return resolve();
-        let blind = false;
-        const remainingMs = Math.min(end - now(), longest);
-        if (Number.isFinite(remainingMs)) {
-          const timer = setTimeout(resolve, timerMs(remainingMs));
-          endings.push(() => clearTimeout(timer));
-        }
-        let looking = false;
-        const look = () => {
-          if (looking || wait.ended) return;
-          looking = true;
-          this.#lookAhead(wait, options)
-            .then((over) => (over || wait.ended ? resolve() : watch()), reject)
-            .finally(() => (looking = false));
-        };
-        let soon: NodeJS.Timeout | undefined;
-        const watch = () => {
-          const { descriptors, complete } = this.#leases();
-          clearTimeout(soon);
-          if (blind || !complete) soon = setTimeout(look, this.#interval);
-          // Half a beat less, so that it is the beat at the end of the interval that looks, and not the one after it.
-          const quiet = this.#interval - HEARTBEAT_MS / 2;
-          const { seenAt } = this.#notGranted;
-          slot.watch(blockers, descriptors, quiet, seenAt, (changed) => (changed ? look() : resolve()));
-        };
-        watch();
-        const timer = setInterval(look, options.watched ? HEARTBEAT_MS : RECHECK_MS);
-        endings.push(
-          () => clearInterval(timer),
-          () => clearTimeout(soon),
-          () => slot.unwatch(),
-        );
-      });
-    } finally {
-      for (const ending of endings) ending();
-    }
+    await untilEvent(options.signal, (resolve, endings, reject) => {
+      for (const number of blockers) {
+        const waiting = new (native().Wait)(queue.descriptor, OFD, SHARED, number, 1, (error) => {
+          if (error === 0) return resolve();
+          if (error === errno.ECANCELED || wait.ended) return;
+          blind = true; // no thread can be had to wait with, and the looks must do
+          look();
+        });
+        endings.push(() => waiting.cancel());
+      }
+      // A blocker's number was free for a moment, and may belong to a request behind this one.
+      if (wait.hasChanged()) return resolve();
+      let blind = false;
+      const remainingMs = Math.min(options.end - now(), longest);
+      if (Number.isFinite(remainingMs)) {
+        const timer = setTimeout(resolve, timerMs(remainingMs));
+        endings.push(() => clearTimeout(timer));
+      }
+      let looking = false;
+      const look = () => {
+        if (looking || wait.ended) return;
+        looking = true;
+        this.#lookAhead(wait, options)
+          .then((over) => (over || wait.ended ? resolve() : watch()), reject)
+          .finally(() => (looking = false));
+      };
+      let soon: NodeJS.Timeout | undefined;
+      const watch = () => {
+        const { descriptors, complete } = this.#leases();
+        clearTimeout(soon);
+        if (blind || !complete) soon = setTimeout(look, this.#interval);
+        // Half a beat less, so that it is the beat at the end of the interval that looks, and not the one after it.
+        const quiet = this.#interval - HEARTBEAT_MS / 2;
+        const { seenAt } = this.#attempt;
+        slot.watch(blockers, descriptors, quiet, seenAt, (changed) => (changed ? look() : resolve()));
+      };
+      watch();
+      const timer = setInterval(look, options.watched ? HEARTBEAT_MS : RECHECK_MS);
+      endings.push(
+        () => clearInterval(timer),
+        () => clearTimeout(soon),
+        () => slot.unwatch(),
+      );
+    });
   }
 
   /**
@@ -369,7 +347,7 @@ export class QueuedWaiter {
 
   /** The lease files of each GPU. */
   #leaseFiles(): number[][] {
-    const { directory, job } = this.#notGranted;
+    const { directory, job } = this.#attempt;
     return this.#usable.uuids.map((uuid) =>
       uuid === '' ? [] : openLeases(directory, { uuid, job: job?.epoch ?? null }),
     );
@@ -378,14 +356,16 @@ export class QueuedWaiter {
   /** Whether the wait for these blockers is over. */
   async #lookAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<boolean> {
     const { queue, slot, blockers } = wait;
-    this.#notGranted = { ...this.#notGranted, seenAt: now() };
+    const attempt = this.#attempt;
+    const gpuRequest = this.#gpuRequest;
+    attempt.seenAt = now();
     const ahead = queue.ahead(slot.number);
     const there = (number: number) => {
       const waiter = ahead.includes(number) ? queue.waiter(number) : null;
       return waiter !== null && !waiter.isSuspended && !waiter.isAboveLimit;
     };
-    if (!slot.isIntact(this.#notGranted.directory) || !blockers.every(there)) return true;
-    const { gpuRequest, directory, job } = this.#notGranted;
+    const { directory, job, request } = attempt;
+    if (!slot.isIntact(directory) || !blockers.every(there)) return true;
     // No waiter can take a leased GPU, so none is to blame. One that was booked may not be watched yet.
     if (
       !options.watched &&
@@ -394,47 +374,28 @@ export class QueuedWaiter {
       gpuRequest.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.epoch ?? null }))
     )
       return false;
-    const found = await runAsync(evaluateMachine(this.#request, LockDirectory.open), options.signal);
+    const found = await runAsync(evaluateMachine(request, LockDirectory.open), options.signal);
     if (wait.ended) return true; // the next wait has a watch of its own by now, and this one's files are closed
-    const candidates =
-      job === null ? applyBookings(found.candidates, this.#request, directory) : found.candidates;
-    this.#observe(candidates);
-    const unreserved = reserveForWaiters(
-      candidates,
-      gpuRequest.scope,
-      activeWaiters(queue.waiters(ahead), this.#skipped),
-    );
-    this.#notGranted = { ...this.#notGranted, candidates: unreserved };
+    attempt.candidates = leaveToOthers(found, () => activeWaiters(queue.waiters(ahead), this.#skipped));
+    this.#observe();
+    this.#hasEnough = hasEnough(attempt.candidates, gpuRequest);
     // Bookings may have begun or ended since the wait began.
-    if (this.#blockers(queue, ahead).length === 0) return true;
-    if (job === null) {
-      const active = () => activeWaiters(queue.waiters(ahead), this.#skipped);
-      const backfilled = backfill(unreserved, found, active);
-      this.#mayBackfill =
-        backfilled !== unreserved && applyLimit(backfilled, this.#request, directory) === backfilled;
-      if (this.#mayBackfill) return true;
-    }
+    if (this.#hasEnough || this.#blockers(queue, ahead).length === 0) return true;
     this.#report(options, ahead.length + 1);
     return blockers.some((number) => this.#skipped.has(number));
   }
 
-  #observe(candidates: readonly Candidate[]): void {
-    const free = freeOrKept(candidates);
-    const { directory, gpuRequest } = this.#notGranted;
-    const waiters = free.length === 0 ? [] : readWaiters(directory, this.#slot?.number);
-    const all = [...activeWaiters(waiters)].filter(({ scope }) => scope === gpuRequest.scope);
-    const ahead = withoutTooSmall([...keepSets(all, candidates, gpuRequest.scope)], candidates);
+  #observe(): void {
     const at = now();
     // Much may have happened in between. Looks come with a heartbeat, so one may be a heartbeat late, or left out.
     if (at - this.#observed > 2 * this.#interval + HEARTBEAT_MS) this.#stallDetector.forget();
     this.#observed = at;
-    const uuids = new Set(free.map(({ gpu }) => gpu.uuid));
-    this.#stallDetector.observe(ahead, uuids, at, backfilledSlots(candidates, uuids, ahead));
+    const ahead = observeStalls(this.#stallDetector, this.#attempt, this.#slot?.number ?? null, at);
     this.#skipped = this.#stallDetector.stalled(ahead.length, at);
   }
 
   #report({ onWaiting }: QueuedWaitOptions, position: number | null): void {
-    const { candidates, gpuRequest } = this.#notGranted;
-    onWaiting?.({ gpus: reasonsOf(candidates), wanted: gpuRequest.uuids, position, count: gpuRequest.count });
+    const { uuids: wanted, count } = this.#gpuRequest;
+    onWaiting?.({ gpus: reasonsOf(this.#attempt.candidates), wanted, position, count });
   }
 }

@@ -1,8 +1,8 @@
 // Why a claim gets no GPUs, as errors.
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
-import { type GPUState, type LeaseInfo, label, type Verdict } from '../gpus/index.ts';
+import { type GPUState, isPossible, type LeaseInfo, label } from '../gpus/index.ts';
 import { hostName, lineage, processCommand, readProcessStat } from '../platform/index.ts';
-import type { Candidate } from './evaluate.ts';
+import type { Candidate, Evaluation } from './evaluate.ts';
 import type { ParentJob } from './locks/index.ts';
 import type { Binding } from './options.ts';
 
@@ -16,8 +16,22 @@ export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
   }));
 }
 
+/** Whether waiting can help: enough GPUs are only leased or busy. */
+export function canHelp({ candidates, request }: Evaluation): boolean {
+  return isPossible(
+    request.count,
+    candidates.map(({ verdict }) => verdict),
+  );
+}
+
 /** Refuses at once a request that no wait can satisfy. @throws ERR_INVALID_ARGUMENT */
-export function refuseImpossible(
+export function refuseImpossible({ candidates, request: { count, bound }, job }: Evaluation): void {
+  const verdicts = candidates.map(({ verdict }) => verdict);
+  refuseTooMany(count, verdicts, () => reasonsOf(candidates), bound, job);
+}
+
+/** Refuses more GPUs than may be had. @throws ERR_INVALID_ARGUMENT */
+export function refuseTooMany(
   count: number,
   verdicts: readonly { state: GPUState }[],
   reasons: () => readonly GPUReason[],
@@ -30,11 +44,11 @@ export function refuseImpossible(
   const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
   const there =
     instances === 0
-      ? `this machine has ${verdicts.length || 'none'}`
-      : `this machine has ${verdicts.length - instances}, and ${instances} MIG instances`;
+      ? `this machine has ${gpus.length || 'none'}`
+      : `this machine has ${gpus.length - instances}, and ${instances} MIG instances`;
   const [who, all] =
     job === null
-      ? [there, verdicts.length]
+      ? [there, gpus.length]
       : [`the surrounding \`gpu-owner run\` has claimed only ${job.size}`, job.size];
   const plain = allowed === all || (job !== null && job.size < count);
   const why = plain ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
@@ -62,37 +76,23 @@ function boundElsewhere(
 }
 
 /** Not enough can be had now. @param outrun other claims took them first each time */
-export function unavailable(
-  { count, isConnected, bound }: { count: number; isConnected: boolean; bound?: Binding },
-  candidates: readonly Candidate[],
-  outrun: boolean,
-): GPUOwnerError {
+export function unavailable({ candidates, request }: Evaluation, outrun: boolean): GPUOwnerError {
+  const { count, isConnected, bound } = request;
   const wanted = candidates.filter(({ verdict }) => verdict.state !== 'excluded');
   const problem = wanted.find((each) => each.problem !== null)?.problem;
   const usable = wanted.filter((each) => each.problem === null).length;
   // No waiting helps then.
   if (problem && usable < count) return problem;
   const reasons = reasonsOf(candidates);
+  const free = candidates.filter(({ verdict }) => verdict.state === 'free').length;
+  const have = free === 0 ? 'none is free' : `only ${free} ${free === 1 ? 'is' : 'are'} free`;
+  const what = `${count} ${isConnected === true ? 'connected ' : ''}${count === 1 ? 'GPU' : 'GPUs'} asked for`;
   const message = outrun
     ? 'lost the race for a free GPU several times in a row'
-    : notEnough(
-        { count, isConnected },
-        candidates.map(({ verdict }) => verdict),
-      );
+    : `${what}, ${free >= count ? `the ${free} that are free are not connected` : have}`;
   if (bound !== undefined) return boundElsewhere(bound, message, reasons);
   const remedy = outrun ? '; try again, or wait longer' : '';
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + remedy + listReasons(reasons), { gpus: reasons });
-}
-
-/** "2 GPUs asked for, only 1 is free" */
-export function notEnough(
-  { count, isConnected }: { count: number; isConnected?: boolean | undefined },
-  verdicts: readonly Pick<Verdict, 'state'>[],
-): string {
-  const free = verdicts.filter(({ state }) => state === 'free').length;
-  const have = free === 0 ? 'none is free' : `only ${free} ${free === 1 ? 'is' : 'are'} free`;
-  const what = `${count} ${isConnected === true ? 'connected ' : ''}${count === 1 ? 'GPU' : 'GPUs'} asked for`;
-  return free >= count ? `${what}, the ${free} that are free are not connected` : `${what}, ${have}`;
 }
 
 export function listReasons(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {

@@ -8,17 +8,16 @@ import { type Candidate, leaseKey } from './evaluate.ts';
 import { type Found, findForClaim, type NotFound } from './find.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
 import {
-  abortedError,
   type ClaimSteps,
   type EpochLock,
   findEpochLock,
   findEpochLocks,
   runAsync,
   takeSnapshot,
+  untilEvent,
 } from './locks/index.ts';
 import type { ClaimRequest, DiscoveryRequest } from './options.ts';
 import {
-  activeWaiters,
   HEARTBEAT_MS,
   type QueuePosition,
   readWaiters,
@@ -30,15 +29,9 @@ import {
   WaitQueue,
 } from './queue/index.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
-import { reasonsOf } from './refusal.ts';
-import { type JoiningRequest, mostUsable } from './rules/index.ts';
-import {
-  backfilledSlots,
-  freeOrKept,
-  keepSets,
-  reserveForWaiters,
-  withoutTooSmall,
-} from './waiters-ahead.ts';
+import { canHelp, reasonsOf } from './refusal.ts';
+import type { JoiningRequest } from './rules/index.ts';
+import { freeOrKept, hasEnough, observeStalls, reserveForWaiters } from './waiters-ahead.ts';
 
 export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
   /** ms; null: without limit */
@@ -97,16 +90,14 @@ export async function claimWhenFree(
       return hasWaited ? { ...result, waitedMs: Math.max(0, Date.now() - began) } : result;
     }
     if (!MAY_END.includes(result.error.code)) throw result.error;
-    if (!result.possible)
-      throw driverError(result.candidates.map(({ gpu }) => gpu)) ?? impossibleError(result);
+    const { directory, candidates, record } = result.attempt;
+    const gpus = candidates.map(({ gpu }) => gpu);
+    if (!canHelp(result.attempt)) throw driverError(gpus) ?? impossibleError(result);
     if (now() >= end) throw timeoutError(maxWait ?? 0, result);
     askForEnergy();
-    noteLooks(
-      result.directory,
-      result.candidates.map(({ gpu }) => gpu),
-    );
-    if (Number.isFinite(end)) result.record.waitUntil = Math.round(Date.now() + end - now());
-    if (waiter === null) waiter = new QueuedWaiter(request, result, slot);
+    noteLooks(directory, gpus);
+    if (Number.isFinite(end)) record.waitUntil = Math.round(Date.now() + end - now());
+    if (waiter === null) waiter = new QueuedWaiter(result, slot);
     else waiter.update(result);
     slot = null; // the waiter's by now
     if (handover?.isStale()) startAgain(result, waiter, handover, end);
@@ -163,17 +154,17 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
   for (let pause = 0; ; ) {
     const found = await runAsync(findForClaim(request, stalls.position), signal);
     if (found.granted) return found;
-    if (!found.possible) throw impossibleError(found);
+    if (!canHelp(found.attempt)) throw impossibleError(found);
     if (now() >= end) throw timeoutError(maxWait ?? 0, found);
     stalls.observe(found);
-    const { candidates, gpuRequest } = found;
+    const { attempt, gpuRequest } = found;
     onWaiting?.({
-      gpus: reasonsOf(candidates),
+      gpus: reasonsOf(attempt.candidates),
       wanted: gpuRequest.uuids,
       position: null,
       count: gpuRequest.count,
     });
-    const longest = Math.min(end - now(), untilBookingsEnd(candidates));
+    const longest = Math.min(end - now(), untilBookingsEnd(attempt.candidates));
     const seen = await waitForChange(found, { isCurrent: true, longest, pause, signal, waiter: null });
     pause = seen ? 0 : longerPause(pause);
   }
@@ -185,7 +176,7 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
  */
 export async function checkPossible(request: DiscoveryRequest): Promise<JoiningRequest> {
   const found = await runAsync(findForClaim(request));
-  if (!found.granted && !found.possible) throw impossibleError(found);
+  if (!found.granted && !canHelp(found.attempt)) throw impossibleError(found);
   return found.gpuRequest;
 }
 
@@ -219,19 +210,16 @@ function isDriverFailure(error: unknown): error is GPUOwnerError {
   return error instanceof GPUOwnerError && ['ERR_DRIVER', 'ERR_NO_DRIVER'].includes(error.code);
 }
 
-function impossibleError({ error, candidates }: Pick<NotGranted, 'error' | 'candidates'>): GPUOwnerError {
+function impossibleError({ error, attempt }: NotFound): GPUOwnerError {
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `waiting would not help: ${error.message}`, {
-    gpus: reasonsOf(candidates),
+    gpus: reasonsOf(attempt.candidates),
     cause: error,
   });
 }
 
-function timeoutError(
-  maxWait: number,
-  { error, candidates }: Pick<NotGranted, 'error' | 'candidates'>,
-): GPUOwnerError {
+function timeoutError(maxWait: number, { error, attempt }: NotFound): GPUOwnerError {
   return new GPUOwnerError('ERR_TIMEOUT', `timed out after ${formatDuration(maxWait)}: ${error.message}`, {
-    gpus: reasonsOf(candidates),
+    gpus: reasonsOf(attempt.candidates),
     cause: error,
   });
 }
@@ -257,17 +245,13 @@ async function waitForChange(
   found: NotFound,
   { isCurrent, longest, pause, signal, waiter }: Changing,
 ): Promise<boolean> {
+  const { directory } = found.attempt;
   const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(found);
   let seen = isComplete;
   const descriptors = epochLocks.map(({ descriptor }) => descriptor);
-  const cancels: (() => void)[] = [];
   const waits: NativeWait[] = [];
   try {
-    await new Promise<void>((resolve, reject) => {
-      if (signal?.aborted) return reject(abortedError(signal));
-      const onAbort = () => reject(abortedError(signal));
-      signal?.addEventListener('abort', onAbort, { once: true });
-      cancels.push(() => signal?.removeEventListener('abort', onAbort));
+    await untilEvent(signal, (resolve, endings) => {
       const waitFor = ({ descriptor, byte }: EpochLock) => {
         const wait = new (native().Wait)(descriptor, OFD, SHARED, byte, 1, (error) => {
           if (error === 0) return resolve();
@@ -275,16 +259,16 @@ async function waitForChange(
           // No thread can be had to wait with.
           seen = false;
           const timer = setTimeout(resolve, pause);
-          cancels.push(() => clearTimeout(timer));
+          endings.push(() => clearTimeout(timer));
         });
         waits.push(wait);
       };
       for (const epochLock of epochLocks) waitFor(epochLock);
-      if (waiter !== null) cancels.push(waiter.watchBookings(resolve));
+      if (waiter !== null) endings.push(waiter.watchBookings(resolve));
       // This waiter or a later one may have their numbers by now: it could wait for itself.
       if (!isCurrent && ahead.length > 0) return resolve();
       for (const slot of ahead) {
-        const queue = found.directory === null ? null : WaitQueue.open(found.directory);
+        const queue = directory === null ? null : WaitQueue.open(directory);
         if (queue === null) continue;
         descriptors.push(queue.descriptor);
         waitFor({ descriptor: queue.descriptor, byte: slot });
@@ -296,10 +280,9 @@ async function waitForChange(
       const remainingMs = Math.min(...limits);
       if (remainingMs <= 0) return resolve();
       const timer = setTimeout(resolve, remainingMs);
-      cancels.push(() => clearTimeout(timer));
+      endings.push(() => clearTimeout(timer));
     });
   } finally {
-    for (const cancel of cancels) cancel();
     // The next in turn should look at once: the threads, one per GPU that is taken, end meanwhile.
     for (const wait of waits) wait.beginCancel();
     setImmediate(() => {
@@ -320,7 +303,7 @@ function handOverAtFront(
   const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(notGranted);
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled) {
-    const { directory, seenAt } = notGranted;
+    const { directory, seenAt } = notGranted.attempt;
     const waiters = ahead.length > 0 ? [...readWaiters(directory, kept.number)] : [];
     const mayKeepOthers = waiters.some(({ slot, sets }) => sets !== undefined && ahead.includes(slot));
     const longest = mayKeepOthers ? MAX_KEPT_MS : MAX_WAIT_MS;
@@ -333,7 +316,7 @@ function handOverAtFront(
 
 /** Leaves the wait to the next process at once, which reads the request again; returns where that isn't possible. */
 function startAgain(
-  { directory, seenAt }: NotGranted,
+  { attempt: { directory, seenAt } }: NotGranted,
   { kept }: QueuedWaiter,
   handover: WaitHandover,
   end: number,
@@ -359,25 +342,18 @@ class UnqueuedStallDetector {
   readonly position: QueuePosition & { skipped: Set<number> } = { slot: null, skipped: new Set() };
 
   /** After a failed attempt. @returns whether those who don't take what they could are all that is in the way */
-  observe({
-    candidates,
-    directory,
-    gpuRequest,
-  }: Pick<NotFound, 'candidates' | 'directory' | 'gpuRequest'>): boolean {
-    const free = freeOrKept(candidates);
-    const all = [...activeWaiters(readWaiters(directory))].filter(({ scope }) => scope === gpuRequest.scope);
-    const waiters = withoutTooSmall([...keepSets(all, candidates, gpuRequest.scope)], candidates);
+  observe({ attempt, gpuRequest }: NotFound): boolean {
     const at = now();
-    const uuids = new Set(free.map(({ gpu }) => gpu.uuid));
-    this.#stallDetector.observe(waiters, uuids, at, backfilledSlots(candidates, uuids, waiters));
+    const waiters = observeStalls(this.#stallDetector, attempt, null, at);
     // Waiters, who look only once in a while, come first.
     const ahead =
       waiters.length < 2 ? 0 : (1 + Math.ceil(waiters.length / WAITERS_PER_HEARTBEAT)) * HEARTBEAT_MS;
     this.position.skipped = this.#stallDetector.stalled(waiters.length, at - ahead);
-    const others = all.filter(({ slot }) => !this.#stallDetector.couldTake(slot));
-    const open = free.map((each): Candidate => ({ ...each, verdict: { ...each.verdict, state: 'free' } }));
-    const unreserved = reserveForWaiters(open, gpuRequest.scope, others);
-    return hasEnough(unreserved, gpuRequest);
+    const others = waiters.filter(({ slot }) => !this.#stallDetector.couldTake(slot));
+    const open = freeOrKept(attempt.candidates).map(
+      (each): Candidate => ({ ...each, verdict: { ...each.verdict, state: 'free' } }),
+    );
+    return hasEnough(reserveForWaiters(open, gpuRequest.scope, others), gpuRequest);
   }
 }
 
@@ -412,13 +388,7 @@ interface InTheWay {
   isComplete: boolean;
 }
 
-/** Whether enough GPUs are free. */
-function hasEnough(candidates: readonly Candidate[], gpuRequest: JoiningRequest): boolean {
-  const free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu.uuid);
-  return mostUsable(gpuRequest, (uuid) => free.includes(uuid)) >= gpuRequest.count;
-}
-
-function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): InTheWay {
+function whatIsInTheWay({ attempt: { candidates, directory, job }, gpuRequest }: NotFound): InTheWay {
   const own = candidates.find(({ verdict }) => verdict.ownLeases !== undefined)?.verdict.ownLeases;
   // Only the end of a lease of one's own helps.
   if (own !== undefined && directory !== null) {

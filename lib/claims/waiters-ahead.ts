@@ -1,9 +1,17 @@
 // The free GPUs of a claim that waiters ahead of it keep.
 import type { Verdict } from '../gpus/index.ts';
 import { formatSince, sanitize } from '../platform/index.ts';
-import { type Candidate, type Circumstances, setsFor } from './evaluate.ts';
+import { type Candidate, type Evaluation, scopeOf, setsFor } from './evaluate.ts';
 import { formatShare } from './locks/index.ts';
-import { activeWaiters, sizeOf, type Waiter } from './queue/index.ts';
+import {
+  activeWaiters,
+  applyBookings,
+  applyLimit,
+  readWaiters,
+  type StallDetector,
+  sizeOf,
+  type Waiter,
+} from './queue/index.ts';
 import {
   backfilled,
   type DividedGPU,
@@ -11,6 +19,7 @@ import {
   type GPUUse,
   type JoiningRequest,
   keepRoom,
+  mostUsable,
   reservedFor,
   unitsOf,
   withKeptSets,
@@ -33,14 +42,7 @@ export function keepSets(
   candidates: readonly Candidate[],
   scope: string | null,
 ): Iterable<Waiter> {
-  const gpus = candidates.map(
-    ({ gpu: { uuid }, verdict: { state }, lease, sharing }): GPUUse => ({
-      uuid,
-      lease,
-      state: (sharing?.taken ?? 0) > 0 ? 'shared' : state,
-    }),
-  );
-  return withKeptSets(ahead, scope, freeTimes(gpus, Date.now()));
+  return withKeptSets(ahead, scope, freeTimes(candidates.map(useOf), Date.now()));
 }
 
 /** All requests of a queue, in order, each for connected GPUs with the set that is kept for it. For those who show them. */
@@ -54,7 +56,7 @@ export function showKeptSets(waiters: readonly Waiter[], gpus: readonly GPUUse[]
 }
 
 /** The waiters, each without the GPUs that are free for this claim, but not for that waiter. */
-export function withoutTooSmall<Waiting extends Waiter>(
+function withoutTooSmall<Waiting extends Waiter>(
   waiters: readonly Waiting[],
   candidates: readonly Candidate[],
 ): Waiting[] {
@@ -63,6 +65,32 @@ export function withoutTooSmall<Waiting extends Waiter>(
     const tooSmall = new Set(free.filter((each) => !couldTake(waiter, each)).map(({ gpu }) => gpu.uuid));
     return { ...waiter, uuids: waiter.uuids.filter((uuid) => !tooSmall.has(uuid)) };
   });
+}
+
+/**
+ * Notes which waiters could take what is free.
+ * @param slot the claimant's own; null: it has none, and all are ahead
+ * @returns the waiters ahead
+ */
+export function observeStalls(
+  stallDetector: StallDetector,
+  { candidates, directory, job }: Evaluation,
+  slot: number | null,
+  at: number,
+): Waiter[] {
+  const scope = scopeOf(job);
+  const free = new Set(freeOrKept(candidates).map(({ gpu }) => gpu.uuid));
+  const waiters = free.size === 0 ? [] : activeWaiters(readWaiters(directory, slot));
+  const all = [...waiters].filter((each) => each.scope === scope);
+  const ahead = withoutTooSmall([...keepSets(all, candidates, scope)], candidates);
+  stallDetector.observe(ahead, free, at, backfilledSlots(candidates, free, ahead));
+  return all;
+}
+
+/** Whether enough GPUs are free. */
+export function hasEnough(candidates: readonly Candidate[], gpuRequest: JoiningRequest): boolean {
+  const free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu.uuid);
+  return mostUsable(gpuRequest, (uuid) => free.includes(uuid)) >= gpuRequest.count;
 }
 
 /** GPUs of which the waiters ahead keep too much for a share, even if all of it was free. */
@@ -123,22 +151,30 @@ export function reserveForWaiters(
   });
 }
 
+/** The GPUs of a claimant, without the free ones that are booked, that waiters ahead could use, or that would be more than the user may have. */
+export function leaveToOthers(evaluation: Evaluation, ahead: () => Iterable<Waiter>): Candidate[] {
+  const { candidates, request, directory, job } = evaluation;
+  if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
+  const unreserved = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
+  return applyLimit(backfill(unreserved, evaluation, ahead), request, directory);
+}
+
 /**
  * Gives a request with a time limit, or a preemptible one, free GPUs that are kept for others, if it will have given them back before
  * they are needed, and no request ahead could use them in that way. They are lent as a whole only, not to shares.
  */
-export function backfill(
+function backfill(
   candidates: Candidate[],
-  circumstances: Pick<Circumstances, 'request' | 'connections'>,
+  evaluation: Evaluation,
   readAhead: () => Iterable<Waiter>,
 ): Candidate[] {
-  const { count, limitMs = null, memory, class: priority = 'normal' } = circumstances.request;
+  const { count, limitMs = null, memory, class: priority = 'normal' } = evaluation.request;
   if ((limitMs === null && priority !== 'preemptible') || memory !== undefined) return candidates;
   const among = (set: readonly string[], isMeant: (verdict: Verdict) => boolean) =>
     candidates
       .filter(({ gpu, verdict }) => set.includes(gpu.uuid) && isMeant(verdict))
       .map(({ gpu }) => gpu.uuid);
-  const sets = setsFor(candidates, circumstances).map((set) => ({
+  const sets = setsFor(candidates, evaluation).map((set) => ({
     missing: count - among(set, ({ state }) => state === 'free').length,
     reserved: among(set, ({ keptFor }) => keptFor !== undefined),
   }));
@@ -163,7 +199,7 @@ export function backfill(
 }
 
 /** The slots of those that could use GPUs now which are kept for others. @param waiters in order */
-export function backfilledSlots(
+function backfilledSlots(
   candidates: readonly Candidate[],
   free: Iterable<string>,
   waiters: readonly Waiter[],
@@ -172,22 +208,21 @@ export function backfilledSlots(
 }
 
 /** The use of a GPU, independent of the request's own criteria. */
-function useOf({ gpu: { uuid }, verdict, lease }: Candidate): GPUUse {
+function useOf({ gpu: { uuid }, verdict, lease, sharing }: Candidate): GPUUse {
   const isFree = verdict.state === 'free' || verdict.keptFor !== undefined;
-  return { uuid, lease, state: lease !== null ? 'leased' : isFree ? 'free' : verdict.state };
+  const state = isFree ? 'free' : verdict.state;
+  return { uuid, lease, state: lease !== null ? 'leased' : (sharing?.taken ?? 0) > 0 ? 'shared' : state };
 }
 
 /** The request of a waiter: all GPUs that might become free for it. */
-export function gpuRequestOf(
-  candidates: readonly Candidate[],
-  circumstances: Pick<Circumstances, 'request' | 'connections'>,
-  scope: string | null,
-): JoiningRequest {
-  const { count, class: own = 'normal', most, together, order, memory } = circumstances.request;
+export function gpuRequestOf(evaluation: Evaluation): JoiningRequest {
+  const { candidates, request, job } = evaluation;
+  const { count, class: own = 'normal', most, together, order, memory } = request;
+  const scope = scopeOf(job);
   // A GPU that is left out for now is no obstacle to others.
   const sets = setsFor(
     candidates.filter(({ verdict }) => verdict.retryAt === undefined),
-    circumstances,
+    evaluation,
   );
   const uuids = [...new Set(sets.flat())];
   const choice = sets.length > 1 ? { sets } : {};

@@ -73,7 +73,7 @@ function stand(): Slot {
 test('a waiter ahead that has left is not waited for, though its place is reused by the caller', async () => {
   const ahead = stand();
   const notGranted = refused(attempt());
-  expect(notGranted.candidates[0]?.verdict.keptFor).toBe(ahead.number);
+  expect(notGranted.attempt.candidates[0]?.verdict.keptFor).toBe(ahead.number);
   ahead.leave();
   releaseClaim(await claimWhenFree(request, { maxWait: null }, notGranted));
 });
@@ -82,7 +82,7 @@ test('a claim doesn’t wait for a waiter that has left, even if a later one reu
   const [gone, ahead] = [stand(), stand()];
   gone.leave();
   const notGranted = refused(attempt());
-  expect(notGranted.candidates[0]?.verdict.keptFor).toBe(ahead.number);
+  expect(notGranted.attempt.candidates[0]?.verdict.keptFor).toBe(ahead.number);
   ahead.leave();
   let behind: Slot | undefined;
   const onWaiting = () => {

@@ -116,17 +116,33 @@ async function performAsync(effect: Effect | Awaiting, signal: AbortSignal | und
 }
 
 function sleepAsync(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const onAbort = () => {
-      clearTimeout(timer);
-      reject(abortedError(signal));
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener('abort', onAbort);
-      resolve();
-    }, milliseconds);
-    signal?.addEventListener('abort', onAbort, { once: true });
+  return untilEvent(signal, (resolve, endings) => {
+    const timer = setTimeout(resolve, milliseconds);
+    endings.push(() => clearTimeout(timer));
   });
+}
+
+/**
+ * Waits for the first of some events.
+ * @param begin begins to watch them, and adds to `endings` what ends that
+ * @throws ERR_ABORTED by the signal
+ */
+export async function untilEvent(
+  signal: AbortSignal | undefined,
+  begin: (resolve: () => void, endings: (() => void)[], reject: (error: unknown) => void) => void,
+): Promise<void> {
+  const endings: (() => void)[] = [];
+  try {
+    await new Promise<void>((resolve, reject) => {
+      if (signal?.aborted) return reject(abortedError(signal));
+      const onAbort = () => reject(abortedError(signal));
+      signal?.addEventListener('abort', onAbort, { once: true });
+      endings.push(() => signal?.removeEventListener('abort', onAbort));
+      begin(resolve, endings, reject);
+    });
+  } finally {
+    for (const ending of endings) ending();
+  }
 }
 
 async function lockAsync(
@@ -149,7 +165,7 @@ async function lockAsync(
   return outcome(result, descriptor);
 }
 
-export function abortedError(signal: AbortSignal | undefined): GPUOwnerError {
+function abortedError(signal: AbortSignal | undefined): GPUOwnerError {
   return new GPUOwnerError('ERR_ABORTED', 'the claim was aborted by its AbortSignal; nothing is held.', {
     cause: signal?.reason,
   });

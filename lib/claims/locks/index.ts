@@ -2,7 +2,6 @@ export { AcquisitionLock } from './acquisition-lock.ts';
 export { type ClaimCounts, claimCounts, countClaim } from './counts.ts';
 export {
   type Awaiting,
-  abortedError,
   awaiting,
   type ClaimSteps,
   type Effect,
@@ -10,6 +9,7 @@ export {
   runSync,
   takeSnapshot,
   traceStep,
+  untilEvent,
 } from './effects.ts';
 export { Lease, lockedByOtherProgram, type ShareDemand } from './lease.ts';
 export {
