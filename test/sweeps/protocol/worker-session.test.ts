@@ -229,7 +229,12 @@ test('a host that lies reaches no task of others, and what makes no sense ends i
 
 test('a host gets as many tasks as one machine can run', async () => {
   await queue.enqueue(Array.from({ length: 300 }, (_, n) => spec({ n: 10 + n })));
-  const taken = await Promise.all(Array.from({ length: 300 }, take));
-  expect(taken.filter((attempt) => attempt !== null).length).toBe(256);
+  let taken = 0;
+  // In parts: heartbeats, which end the connection when they are a second late, are answered after what was asked before.
+  for (let part = 0; part < 6; part++) {
+    const attempts = await Promise.all(Array.from({ length: 50 }, take));
+    taken += attempts.filter((attempt) => attempt !== null).length;
+  }
+  expect(taken).toBe(256);
   expect(await take()).toBe(null);
 });
