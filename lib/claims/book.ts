@@ -28,7 +28,7 @@ import {
   stampBookings,
   whoMay,
 } from './queue/index.ts';
-import { listReasons, refuseImpossible } from './refusal.ts';
+import { asked, listReasons, refuseImpossible } from './refusal.ts';
 import { type Booking, bookingsInForce } from './rules/index.ts';
 
 const TMPFS = 0x01021994;
@@ -83,7 +83,7 @@ export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promis
     (function* () {
       const found = yield* evaluateMachine(request, LockDirectory.open, 'machine');
       const { candidates, directory } = found;
-      refuseImpossible({ ...found, candidates: candidates.filter(({ gpu }) => !isInstance(gpu)) });
+      refuseImpossible(...asked({ ...found, candidates: candidates.filter(({ gpu }) => !isInstance(gpu)) }));
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, ownRecord(bootId()));
       try {
         return book(candidates, count, directory, { ...wish, maker });

@@ -49,7 +49,7 @@ import {
   waitersAhead,
   wakeThoseBehind,
 } from './queue/index.ts';
-import { refuseImpossible, unavailable } from './refusal.ts';
+import { asked, refuseImpossible, unavailable } from './refusal.ts';
 import { type JoiningRequest, mostUsable } from './rules/index.ts';
 import { gpuRequestOf, leaveToOthers } from './waiters-ahead.ts';
 
@@ -124,7 +124,7 @@ export function* claim(
   traceStep('start');
   const evaluation = yield* evaluateMachine(request, LockDirectory.open);
   const { directory, job, conventions, suspects } = evaluation;
-  refuseImpossible(evaluation);
+  refuseImpossible(...asked(evaluation));
   // Also shows whose the leases are.
   const secret = request.isJob || job === null ? newJobSecret() : null;
   const record = recordFor(request, job, secret);

@@ -22,7 +22,7 @@ import {
   type Waiter,
   waitersAhead,
 } from './queue/index.ts';
-import { refuseImpossible, unavailable } from './refusal.ts';
+import { asked, refuseImpossible, unavailable } from './refusal.ts';
 import { gpuRequestOf, leaveToOthers } from './waiters-ahead.ts';
 
 /** A GPU with what keeps it from being claimed. */
@@ -57,7 +57,7 @@ export function* findForClaim(
     const gpus = statusesOf(attempt.candidates, attempt.directory, 'claimant');
     return { granted: true, chosen, gpus, gpuRequest };
   }
-  refuseImpossible(attempt);
+  refuseImpossible(...asked(attempt));
   return { granted: false, attempt, gpuRequest, error: unavailable(attempt, false) };
 }
 

@@ -80,7 +80,7 @@ export {
   withoutGPUs,
 } from './queue/index.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
-export { listReasons, refuseTooMany } from './refusal.ts';
+export { listReasons, refuseImpossible } from './refusal.ts';
 export {
   backfillLimit,
   CLASSES,

@@ -24,14 +24,18 @@ export function canHelp({ candidates, request }: Evaluation): boolean {
   );
 }
 
-/** Refuses at once a request that no wait can satisfy. @throws ERR_INVALID_ARGUMENT */
-export function refuseImpossible({ candidates, request: { count, bound }, job }: Evaluation): void {
+/** What {@link refuseImpossible} takes. */
+export function asked({ candidates, request: { count, bound }, job }: Evaluation) {
   const verdicts = candidates.map(({ verdict }) => verdict);
-  refuseTooMany(count, verdicts, () => reasonsOf(candidates), bound, job);
+  return [count, verdicts, () => reasonsOf(candidates), bound, job] as const;
 }
 
-/** Refuses more GPUs than may be had. @throws ERR_INVALID_ARGUMENT */
-export function refuseTooMany(
+/**
+ * Refuses at once a request that no wait can satisfy. Called without a function in between, so that the ten lines of an error's stack reach
+ * the caller of the library.
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function refuseImpossible(
   count: number,
   verdicts: readonly { state: GPUState }[],
   reasons: () => readonly GPUReason[],

@@ -1,7 +1,7 @@
 import {
   type GPUStatus,
   listReasons,
-  refuseTooMany,
+  refuseImpossible,
   type Settings,
   sharesOf,
   type WaitingState,
@@ -80,7 +80,7 @@ async function countWorkers(
   const perTask = request.count;
   const there = await discover(request, 'claimant');
   const wanted = wantedGPUs(gpus, byDefault === null ? null : byDefault * perTask, there);
-  refuseTooMany(Math.max(wanted, perTask), there, () => reasons(there));
+  refuseImpossible(Math.max(wanted, perTask), there, () => reasons(there));
   if (wanted % perTask !== 0 && (gpus !== 'all' || wanted < perTask)) {
     const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
     throw usage(
