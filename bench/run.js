@@ -33,8 +33,10 @@ export function number(value) {
 
 /** @returns the cells of a row: what it is, what was measured, what it is compared with, the target */
 function cells({ label, unit, n, against, target, ...summary }) {
-  const text = ({ median, low, high }) =>
-    `${number(median)}${unit && ` ${unit}`}${n > 1 ? ` (${number(low)} to ${number(high)})` : ''}`;
+  const text = ({ median, low, high, p95 }) => {
+    const late = p95 && n >= 15 ? `; p95 ${number(p95)}` : '';
+    return `${number(median)}${unit && ` ${unit}`}${n > 1 ? ` (${number(low)} to ${number(high)}${late})` : ''}`;
+  };
   return [
     label,
     text(summary),
