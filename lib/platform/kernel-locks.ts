@@ -43,7 +43,7 @@ const SEARCH_TIMEOUT_MS = 500;
 
 const LOCK_READINGS = 5;
 
-/** The locks of all processes; null where they can't be read. Locks that are only waited for are left out. */
+/** The locks of all processes; null where they can't be read, or are too many. Locks that are only waited for are left out. */
 export function readLocks(): KernelLock[] | null {
   const text = kernelLocks();
   return text === null ? null : parseLocks(text);
@@ -64,39 +64,35 @@ export function parseLocks(text: string): KernelLock[] {
   }));
 }
 
-/**
- * The text of /proc/locks, but with the number 0 for all; null where it can't be read. The file is read five times because
- * between two pages the kernel skips locks while others come and go: with two processes that did nothing else, one that was
- * held all the time was missing in 29 of 10,765 readings (Linux 6.18), and on a busy machine once in three readings together.
- */
-export function kernelLocks(): string | null {
-  const lines = new Set<string>();
-  for (let i = 0; i < LOCK_READINGS; i++) {
-    const text = readSmallFile('/proc/locks');
-    if (text === null) return null;
-    for (const line of text.split('\n')) lines.add(line.replace(/^\d+/, '0'));
-  }
-  return [...lines].join('\n');
-}
-
-/** Upper bound on what is read of the kernel's list at a time: any user can take a million locks. 33,000 locks. */
+/** Upper bound on a reading of the kernel's list: any user can take a million locks. 33,000 locks. */
 const MAX_LIST_BYTES = 2 ** 21;
 
-/** The kernel's list of locks; null: it is too long. */
-function readBoundedList(): string | null {
+/**
+ * Five readings of /proc/locks; [] where it can't be read, null where it is too long. Five because between two pages the kernel
+ * skips locks while others come and go: with two processes that did nothing else, one that was held all the time was missing in
+ * 29 of 10,765 readings (Linux 6.18), and on a busy machine once in three readings together.
+ */
+function readLists(): string[] | null {
   const list = Buffer.allocUnsafe(MAX_LIST_BYTES);
-  const descriptor = ifPossible(() => openSync('/proc/locks', 'r'), -1);
-  if (descriptor < 0) return '';
-  try {
-    for (let size = 0; size < list.length; ) {
-      const length = readSync(descriptor, list, size, list.length - size, null);
-      if (length === 0) return list.toString('latin1', 0, size);
-      size += length;
-    }
-    return null;
-  } finally {
-    closeSync(descriptor);
+  const texts: string[] = [];
+  while (texts.length < LOCK_READINGS) {
+    const file = ifPossible(() => openSync('/proc/locks', 'r'), -1);
+    if (file < 0) return [];
+    let size = 0;
+    for (let length = -1; length !== 0; size += length)
+      length = readSync(file, list, size, list.length - size, null);
+    closeSync(file);
+    if (size === list.length) return null;
+    texts.push(list.toString('latin1', 0, size));
   }
+  return texts;
+}
+
+/** The lines of /proc/locks, but with the number 0 for all; null where it can't be read, or is too long. */
+export function kernelLocks(): string | null {
+  const texts = readLists() ?? [];
+  const lines = texts.flatMap((text) => text.split('\n').map((line) => line.replace(/^\d+/, '0')));
+  return lines.length === 0 ? null : [...new Set(lines)].join('\n');
 }
 
 /** How long a list that was too long isn't read again. */
@@ -111,15 +107,12 @@ let known: { at: number; texts: readonly string[] | null } | null = null;
 export function countLocks(inode: number, byte: number, maxAgeMs: number): number {
   const longest = known?.texts === null ? TOO_LONG_MS : maxAgeMs;
   if (known === null || now() - known.at >= longest) {
-    const texts: string[] = [];
-    for (let text = readBoundedList(); text !== null; text = readBoundedList())
-      if (texts.push(text) === LOCK_READINGS) break;
-    known = { at: now(), texts: texts.length === LOCK_READINGS ? texts : null };
+    known = { at: now(), texts: readLists() };
   }
   const end = `:${inode} ${byte} ${byte}\n`;
   return known.texts === null
     ? Number.POSITIVE_INFINITY
-    : Math.max(...known.texts.map((text) => text.split(end).length - 1));
+    : Math.max(0, ...known.texts.map((text) => text.split(end).length - 1));
 }
 
 /** The open files of these processes that have locks, as far as this user may look within the time; default: of all. */
