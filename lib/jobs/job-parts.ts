@@ -1,6 +1,6 @@
 // The parts of arrays, as words and options name them.
 import { ifPossible } from '../errors.ts';
-import { invalidArgument, listWords, showValue } from '../platform/index.ts';
+import { formatCount, invalidArgument, listWords, showValue } from '../platform/index.ts';
 import type { JobPart, JobRequest } from './job-record.ts';
 import { formatPart, isLiving, stateOf, unknownJob } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
@@ -31,7 +31,7 @@ export function parseArray(text: string): JobArray {
     for (let id = Number(first); id <= Number(last); id += Number(step)) {
       if (ids.add(id).size > MAX_PARTS)
         throw invalidArgument(
-          `--array: ${showValue(text)} has more than ${MAX_PARTS.toLocaleString('en')} parts; \`gpu-owner exp run --grid\` runs more`,
+          `--array: ${showValue(text)} has more than ${formatCount(MAX_PARTS)} parts; \`gpu-owner exp run --grid\` runs more`,
         );
     }
   }

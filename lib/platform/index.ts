@@ -115,6 +115,7 @@ export {
   csvLine,
   fitColumns,
   fnv1a,
+  formatCount,
   listWords,
   ordinal,
   outputLines,

@@ -72,6 +72,13 @@ export function listWords(words: readonly string[], conjunction = 'and'): string
   return `${words.slice(0, -1).join(', ')} ${conjunction} ${words[words.length - 1]}`;
 }
 
+/** `10,000,000`; what is too large to be counted exactly: `1.2e+30`. The first call of `toLocaleString` would take 20 ms. */
+export function formatCount(count: number): string {
+  return count <= Number.MAX_SAFE_INTEGER
+    ? String(count).replace(/\B(?=(\d{3})+$)/g, ',')
+    : count.toPrecision(2);
+}
+
 /** '1st', '2nd', '11th' */
 export function ordinal(number: number): string {
   const teens = number % 100 >= 11 && number % 100 <= 13;

@@ -1,4 +1,4 @@
-import { sanitize } from '../../platform/index.ts';
+import { formatCount, sanitize } from '../../platform/index.ts';
 import {
   type ExperimentLocation,
   formatValue,
@@ -56,12 +56,12 @@ function choices(parameters: Values, axes: readonly string[]): string {
 }
 
 function numbers(size: number, { new: fresh, pending, active, completed, failed }: Plan['counts']): string[] {
-  return [size, fresh + pending + active, completed, failed].map((each) => each.toLocaleString('en'));
+  return [size, fresh + pending + active, completed, failed].map(formatCount);
 }
 
 function details({ phase, factors, next }: PhasePlan): string[] {
   const size = factors
-    .map(({ name, count }) => (count === null ? name : `${name} ${count.toLocaleString('en')}`))
+    .map(({ name, count }) => (count === null ? name : `${name} ${formatCount(count)}`))
     .join(' x ');
   const axes = factors.map(({ name }) => name);
   const first = next.map(

@@ -1,5 +1,5 @@
 import { errorMessage } from '../../errors.ts';
-import { closest, listWords, showValue } from '../../platform/index.ts';
+import { closest, formatCount, listWords, showValue } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import { type Distribution, decimal } from './distribution.ts';
@@ -318,10 +318,7 @@ function listed(key: string, text: string, location: SourceLocation): Listed {
     segments.flatMap((each) => {
       if (each.kind === 'choice') return each.values;
       if (each.count > MAX_LISTED)
-        throw mistake(
-          location,
-          `a range beside other values has more than ${MAX_LISTED.toLocaleString('en')}`,
-        );
+        throw mistake(location, `a range beside other values has more than ${formatCount(MAX_LISTED)}`);
       return Array.from({ length: each.count }, (_, i) => each.first + i * each.step);
     }),
   );

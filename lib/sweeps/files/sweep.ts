@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, showValue } from '../../platform/index.ts';
+import { formatCount, listWords, showValue } from '../../platform/index.ts';
 import type { TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsSpace, phaseOfFile } from './commands-space.ts';
@@ -266,9 +266,4 @@ function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
     'ERR_INVALID_ARGUMENT',
     `that would be ${formatCount(size)} tasks (${listWords(shown)}); to confirm, add --yes`,
   );
-}
-
-/** `10,000,000`; what is too large to be counted exactly: `1.2e+30`. */
-function formatCount(count: number): string {
-  return count <= Number.MAX_SAFE_INTEGER ? count.toLocaleString('en') : count.toPrecision(2);
 }

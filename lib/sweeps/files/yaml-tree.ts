@@ -1,6 +1,6 @@
 import type * as YAML from 'yaml';
 import { loadYAML, nestingBeyond, problem } from '../../config/index.ts';
-import { sanitize, showValue } from '../../platform/index.ts';
+import { formatCount, sanitize, showValue } from '../../platform/index.ts';
 import { Literal, numberInString, type Value, type Values } from '../task/index.ts';
 
 /** A part of a YAML file, references and merges resolved, with the line in which it begins. */
@@ -116,7 +116,7 @@ class Reader {
     if (read.kind !== 'scalar') {
       if (read.depth > MAX_DEPTH) throw this.#mistake(line, `nested deeper than ${MAX_DEPTH} levels`);
       if (read.size > MAX_SIZE) {
-        throw this.#mistake(line, `more than ${MAX_SIZE.toLocaleString('en')} values, references followed`);
+        throw this.#mistake(line, `more than ${formatCount(MAX_SIZE)} values, references followed`);
       }
     }
     if (anchor !== undefined) this.#anchors.set(anchor, read);
