@@ -35,10 +35,9 @@ export function runBundle(name: string, directory: string, require: (id: string)
   run(module, module.exports, require, file, directory);
 
   const asked = process.env.GPU_OWNER_WRITE_CODE_CACHE;
-  const isAsked = asked?.startsWith(`${name}=`) === true;
   // V8 would refuse one of other flags later.
-  if (isAsked || (cachedData === undefined && !process.env.NODE_OPTIONS)) {
-    const target = isAsked ? asked.slice(name.length + 1) : path;
+  if (asked || (cachedData === undefined && !process.env.NODE_OPTIONS)) {
+    const target = asked ? `${asked}/${name}` : path;
     const write = () => writeCodeCache(target, () => Buffer.concat([script.createCachedData(), hash]));
     process.once('exit', write);
     process.once(BEFORE_EXEC, write);

@@ -34,7 +34,7 @@ const common = {
   bundle: true,
   platform: 'node',
   target: 'node20.19',
-  // Dependencies stay dependencies: users update them, and `yaml` is loaded only by those who need it.
+  // Dependencies stay dependencies: users update them.
   external: Object.keys({ ...dependencies, ...peerDependencies }),
   logLevel: 'warning',
   // Code that only works in one of the two formats must not get into a release unnoticed.
@@ -134,6 +134,14 @@ await Promise.all([
     outfile: 'dist/experiments.cjs',
     metafile: true,
   }).then(({ metafile }) => writeLicences('experiments.licenses.txt', Object.keys(metafile.inputs))),
+  build({
+    ...common,
+    ...bundle,
+    entryPoints: ['yaml'],
+    outfile: 'dist/yaml.cjs',
+    minifyIdentifiers: true,
+    metafile: true,
+  }).then(({ metafile }) => writeLicences('yaml.licenses.txt', Object.keys(metafile.inputs))),
   build({ ...common, ...command, entryPoints: ['lib/cli/start.ts'], outfile: 'dist/gpu-owner.cjs' }),
   buildPage(),
 ]);
@@ -168,7 +176,7 @@ function writeLicences(name, inputs) {
   writeFileSync(join(dist, name), texts.join(`\n${'-'.repeat(72)}\n\n`));
 }
 
-for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs']) {
+for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs', 'yaml.cjs']) {
   const source = readFileSync(join(dist, name), 'latin1');
   if (/[^\0-\x7f]/.test(source))
     throw new Error(
@@ -190,7 +198,10 @@ for (const path of readdirSync(dist, { recursive: true }).filter((name) => name.
   const text = readFileSync(join(dist, path), 'utf8');
   writeFileSync(
     join(dist, path),
-    text.replace(/(from |import\()(['"])(\.{1,2}\/[^'"]+)\.ts\2/g, '$1$2$3.js$2'),
+    text
+      .replace(/(from |import\()(['"])(\.{1,2}\/[^'"]+)\.ts\2/g, '$1$2$3.js$2')
+      // Users don't have the declarations of what is bundled, and the library shows nothing of it.
+      .replace("import type * as YAML from 'yaml';", 'declare const YAML: unknown;'),
   );
 }
 

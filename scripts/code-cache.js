@@ -2,7 +2,17 @@
 // some 10 ms. Functions that V8 compiles at their first call are called for this, on simulated GPUs: a claim of a program, a
 // `run`, a `status` and a sweep. Without the native part there is nothing to call, and everything works without a cache.
 import { spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -15,7 +25,7 @@ import { GPUOwner } from ${JSON.stringify(pathToFileURL(join(root, 'dist/index.j
 new GPUOwner(1).release();
 (await GPUOwner.acquire(1)).release();`;
 
-/** A program for each bundle that does what its users wait for. */
+/** A program for each bundle that does what its users wait for. That of `experiments` reads a file, so `yaml` is written there, too. */
 const RUNS = {
   library: ['--input-type=module', '-e', CLAIM],
   claim: [command, 'run', '-n', '2', '--', 'true'],
@@ -51,11 +61,13 @@ function links(addon, directory) {
 }
 
 async function write(name, args, directory, build) {
-  const cache = join(root, 'dist', `${name}.${process.version}-${process.arch}.cache`);
-  // Renamed when it is complete, and never written over: package managers link files into several projects.
-  const unfinished = `${cache}.${process.pid}`;
   const own = join(directory, name);
-  mkdirSync(own);
+  const caches = join(own, 'caches');
+  mkdirSync(caches, { recursive: true });
+  if (name === 'experiments') {
+    mkdirSync(join(own, 'gpu-owner'));
+    writeFileSync(join(own, 'gpu-owner/config.yaml'), 'minFreeMemory: 1GiB\n');
+  }
   const env = Object.fromEntries(
     Object.entries(process.env).filter(([key]) => !/^(GPU_OWNER_|CUDA_|NODE_)/.test(key)),
   );
@@ -69,7 +81,7 @@ async function write(name, args, directory, build) {
       GPU_OWNER_MACHINE_CONFIG: '/dev/null',
       XDG_CONFIG_HOME: own,
       XDG_STATE_HOME: own,
-      GPU_OWNER_WRITE_CODE_CACHE: `${name}=${unfinished}`,
+      GPU_OWNER_WRITE_CODE_CACHE: caches,
     },
     stdio: ['ignore', 'ignore', 'pipe'],
     timeout: 30_000,
@@ -81,12 +93,17 @@ async function write(name, args, directory, build) {
   const status = await new Promise((resolve) => {
     child.on('error', resolve).on('close', resolve);
   });
-  try {
-    if (status !== 0) throw new Error(said.slice(-500) || String(status));
-    renameSync(unfinished, cache);
-    return null;
-  } catch (error) {
-    rmSync(unfinished, { force: true });
-    return `no code cache ${basename(cache)}: ${error.message}`;
-  }
+  if (status !== 0 || !existsSync(join(caches, name)))
+    return `no code cache of ${name}: ${said.slice(-500) || status}`;
+  for (const file of ['yaml', name].filter((each) => existsSync(join(caches, each))))
+    place(join(caches, file));
+  return null;
+}
+
+/** Renames it when it is complete, and never writes over one: package managers link files into several projects. */
+function place(file) {
+  const cache = join(root, 'dist', `${basename(file)}.${process.version}-${process.arch}.cache`);
+  const unfinished = `${cache}.${process.pid}`;
+  copyFileSync(file, unfinished);
+  renameSync(unfinished, cache);
 }

@@ -175,11 +175,12 @@ License: Node.js
  See /usr/lib/gpu-owner/LICENSE.node.
 
 Files: usr/lib/gpu-owner/node_modules/* usr/lib/gpu-owner/dist/experiments.cjs usr/lib/gpu-owner/dist/agents.cjs
- usr/lib/gpu-owner/dist/web/page.js
+ usr/lib/gpu-owner/dist/yaml.cjs usr/lib/gpu-owner/dist/web/page.js
 Copyright: the authors of the packages
 License: as in the packages
  See the LICENSE files beside them, /usr/lib/gpu-owner/dist/experiments.licenses.txt,
- /usr/lib/gpu-owner/dist/agents.licenses.txt and /usr/lib/gpu-owner/dist/web/licenses.txt.
+ /usr/lib/gpu-owner/dist/agents.licenses.txt, /usr/lib/gpu-owner/dist/yaml.licenses.txt and
+ /usr/lib/gpu-owner/dist/web/licenses.txt.
 `;
 }
 

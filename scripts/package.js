@@ -67,6 +67,8 @@ const COMMAND_BUNDLES = [
   'experiments.licenses.txt',
   'agents.cjs',
   'agents.licenses.txt',
+  'yaml.cjs',
+  'yaml.licenses.txt',
   'web',
 ];
 /** Files of a dependency that no program reads, except licences, and packages of its own, which are found by themselves. */
