@@ -1,7 +1,7 @@
-import { checkOptions } from '../claims/index.ts';
+import { checkOptions, requestLimits } from '../claims/index.ts';
 import { EXIT_CODES } from '../errors.ts';
 import { chooseHosts } from '../fleet/index.ts';
-import { MAX_TIMER_MS, parseDuration, showValue } from '../platform/index.ts';
+import { MAX_TIMER_MS, machineUid, parseDuration, showValue, userName } from '../platform/index.ts';
 import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptions } from '../views/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
@@ -28,7 +28,7 @@ const GROUPS = [
         candidates: SORT_KEYS,
       },
       json: {
-        help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, jobs, problem } instead; with --interval, a line every DURATION',
+        help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, jobs, limit, problem } instead; with --interval, a line every DURATION',
       },
       'no-jobs': { help: 'with --json: no jobs; for gpu-owner itself', isHidden: true },
       ...HOSTS,
@@ -87,10 +87,12 @@ async function topOfHosts(
 
 /** Prints a snapshot per line. @param interval null: one @param hasJobs with the jobs of this user */
 async function printJSON(view: MachineView, interval: number | null, hasJobs: boolean): Promise<void> {
+  const { most } = requestLimits();
+  const limit = Number.isFinite(most) ? { limit: { user: userName(machineUid()), gpus: most } } : {};
   const show = () => {
     if (view.snapshot === null) return;
     const jobs = hasJobs ? { jobs: view.jobs } : {};
-    print(JSON.stringify([{ ...view.snapshot, ...jobs, problem: view.problem }]));
+    print(JSON.stringify([{ ...view.snapshot, ...limit, ...jobs, problem: view.problem }]));
   };
   if (interval === null) return view.look().then(show);
   // Readers must not take a driver that hangs for a connection that does.

@@ -259,14 +259,15 @@ export class Mover {
   }
 
   /** A machine with the jobs in its queue that it hasn't shown yet: all parts of an array are submitted at once. */
-  #withComing(host: string, { gpus, queue }: Snapshot) {
-    const shown = new Set(queue.map(({ job }) => job));
+  #withComing(host: string, snapshot: Snapshot) {
+    const shown = new Set(snapshot.queue.map(({ job }) => job));
     const coming = [...this.#known.values()].filter(
       ({ step, at, next }) =>
         (step === 'submitting' && next?.host === host) ||
         (step === 'queued' && at?.host === host && !shown.has(at.id)),
     );
-    return { gpus, queue: [...queue, ...coming.map(({ count }) => ({ count, class: 'normal' as const }))] };
+    const requests = coming.map(({ count }) => ({ count, class: 'normal' as const }));
+    return { ...snapshot, queue: [...snapshot.queue, ...requests] };
   }
 
   /** Whether a submission that got no answer has arrived. */

@@ -118,6 +118,20 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(readdirSync(place).sort()).toEqual(['a1', 'b1', 'starts']);
   });
 
+  test('GPUs are not free for a user who holds all that the limit of their host allows', async () => {
+    const { env: there } = hosts.add('limited');
+    mkdirSync(join(there.XDG_CONFIG_HOME as string, 'gpu-owner'), { recursive: true });
+    writeFileSync(join(there.XDG_CONFIG_HOME as string, 'gpu-owner/config.yaml'), 'limits: { gpus: 1 }\n');
+    const busy = [
+      await submit('--on', 'limited', '--for', '28m', ...untilFile('limited1')),
+      await submit('--on', 'c', '--for', '6m', ...untilFile('limited1')),
+    ];
+    const moving = await submit('--on', 'limited,c', '--', 'true');
+    await untilAt(moving, 'c');
+    writeFileSync(file('limited1'), '');
+    expect((await run('wait', ...busy, moving)).code).toBe(0);
+  });
+
   test('a silent host is named, and left out after three seconds; Ctrl-C takes a job back', async () => {
     const busy = await submit('--on', 'a', '-n', '2', ...untilFile('silent-a'));
     const words = ['submit', '--on', 'a,silent', '-n', '2', '--', 'touch', file('never')];
