@@ -3,7 +3,6 @@ import { describeHidden, label } from '../gpus/index.ts';
 import type { WaitLine } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import {
-  avoidIdleWork,
   fitColumns,
   formatDuration,
   isInForeground,
@@ -35,7 +34,7 @@ export function waitLimits(values: InferValues<typeof WAIT_BY_DEFAULT>, byDefaul
   if (wait === null) return null;
   return {
     maxWait: wait.maxWait === null ? null : parseDuration(wait.maxWait, '--wait'),
-    ...showWaitProgress(),
+    ...(isTerminal(2) && process.env.TERM !== 'dumb' ? paint() : explainOnce()),
   };
 }
 
@@ -45,17 +44,6 @@ const ERASE_LINE = '\r\u001b[K';
 const MAX_DURATION_LENGTH = 12;
 /** The subject of the message since when a line has been painted. */
 const PAINTED_SINCE = 'painted-since';
-
-function showWaitProgress(): WaitProgress {
-  const report = isTerminal(2) && process.env.TERM !== 'dumb' ? paint() : explainOnce();
-  return {
-    ...report,
-    onWaiting: (state) => {
-      avoidIdleWork();
-      report.onWaiting(state);
-    },
-  };
-}
 
 /** Says why it waits, and again only when something has changed that a person would call a change. */
 function explainOnce(): WaitProgress {

@@ -92,7 +92,6 @@ export {
 } from './quantities.ts';
 export * as schema from './schema.ts';
 export {
-  avoidIdleWork,
   bootId,
   bootMilliseconds,
   errorReason,

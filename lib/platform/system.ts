@@ -31,14 +31,6 @@ export function bootMilliseconds(): number {
   return native().processBootMilliseconds();
 }
 
-/**
- * V8 tidies up some seconds after a program has nothing to do any more. A hundred that wait would take a few percent of a core
- * for that; they are small, and end soon after the wait.
- */
-export function avoidIdleWork(): void {
-  process.getBuiltinModule('node:v8').setFlagsFromString('--no-memory-reducer --no-incremental-marking');
-}
-
 /** Reads package.json of this installation. */
 export function ownPackage(): { version: string; distribution?: string } {
   return JSON.parse(readFileSync(`${packageRoot}/package.json`, 'utf8'));

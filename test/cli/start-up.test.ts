@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { command, Machine, root } from '../support/machine.ts';
+import { command, Machine, root, until } from '../support/machine.ts';
 
 // Modules of Node.js that take milliseconds to load. Modules that are rarely needed must be loaded when they are.
 const HEAVY = [
@@ -59,6 +59,20 @@ test.each(['&2', '/dev/null'])(
     expect(loaded.filter((name) => HEAVY.includes(name))).toEqual([]);
   },
 );
+
+test('a wait sets no flag of V8, which would refuse the code cache that the waiter leaves', async () => {
+  machine = new Machine(1);
+  machine.startCommand(['run', '--', 'sleep', '30']);
+  await until(() => machine.processes(0).length > 0);
+  const hook = join(machine.directory, 'hook.cjs');
+  writeFileSync(
+    hook,
+    `process.on('exit', () => console.log(process.moduleLoadList.includes('NativeModule v8')));`,
+  );
+  const words = [process.execPath, '-r', hook, command, 'run', '--wait=1s', '--', 'true'];
+  const { code, stdout } = await machine.run(words);
+  expect({ code, stdout }).toEqual({ code: 75, stdout: 'false\n' });
+});
 
 test.each([
   ['other machines', 'ERR_HOST_KEY', 'command.cjs'],
