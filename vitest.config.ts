@@ -9,11 +9,11 @@ import { WAIT_TIMEOUT_MS } from './test/support/time.ts';
 const SLOW = /^test\/(docs|examples|fuzz|integration|packaging|python)\/|\.slow\.test\.ts$/;
 
 /**
- * What a test file has in it that needs a process of its own: replaced modules, another environment, claims in the test's process, helpers
- * that tidy up after each test. The others share processes: they load the modules that they test once, not 250 times.
+ * What a test file has in it that needs a process of its own: replaced modules, another environment, helpers that tidy up after each test.
+ * The others share processes: they load the modules that they test once, not 250 times.
  */
 const ALONE =
-  /\bvi\.(mock|stub)|process\.env[.[].* = |new GPUOwner|\/(supervising|stuck-machine|keeper|fixture|cluster)\.ts'/;
+  /\bvi\.(mock|stub)|process\.env[.[].* = |\/(supervising|stuck-machine|keeper|fixture|cluster)\.ts'/;
 
 const files = readdirSync(join(import.meta.dirname, 'test'), { recursive: true, encoding: 'utf8' })
   .filter((path) => path.endsWith('.test.ts'))
