@@ -124,9 +124,9 @@ describe.skipIf(noTracing !== null)(
       let sum = Number.POSITIVE_INFINITY;
       // On a busy machine, processes that have just begun are looked at, too.
       for (let i = 0; i < 3 && sum > most; i++) {
-        const [few, many] = [await callsOf(claim, 10), await callsOf(claim, 60)];
+        const [few, many] = [await callsOf(claim, 5), await callsOf(claim, 30)];
         const perTime = [...many].map(
-          ([name, count]) => [name, (count - (few.get(name) ?? 0)) / 50] as const,
+          ([name, count]) => [name, (count - (few.get(name) ?? 0)) / 25] as const,
         );
         calls = Object.fromEntries(perTime.filter(([, count]) => count >= 0.05));
         sum = Object.values(calls).reduce((total, count) => total + count, 0);

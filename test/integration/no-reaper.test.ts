@@ -19,7 +19,7 @@ import { childrenOf, sendSignal } from '../support/processes.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const TIMES = SOAK ? 200 : 6;
+const TIMES = SOAK ? 200 : 2;
 const noNamespace = whyNoNamespace();
 
 let machine: Machine;

@@ -6,7 +6,7 @@ import { Machine } from '../support/machine.ts';
 
 const program = join(import.meta.dirname, 'fixtures/beside-other-user.mjs');
 /** Rounds of each command. An abort by a descriptor that isn't the library's own came every time. */
-const STARTS = process.env.GPU_OWNER_SOAK ? 20 : 2;
+const STARTS = process.env.GPU_OWNER_SOAK ? 20 : 1;
 
 describe.skipIf(noCompiler !== null)(
   `a driver library with descriptors and a thread${because(noCompiler)}`,

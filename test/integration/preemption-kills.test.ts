@@ -8,7 +8,7 @@ import { finished, Machine, pause, python, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Random } from '../support/random.ts';
 
-const ROUNDS = process.env.GPU_OWNER_SOAK ? 300 : 4;
+const ROUNDS = process.env.GPU_OWNER_SOAK ? 300 : 3;
 const GPUS = 3;
 const JOBS = 4;
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);

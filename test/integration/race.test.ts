@@ -5,9 +5,9 @@ import { afterEach, expect, test } from 'vitest';
 import { finished, Machine, NOBODY, output, pause, whyNotNobody } from '../support/machine.ts';
 
 const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
-const CLAIMANTS = SOAK ? 64 : 32;
+const CLAIMANTS = SOAK ? 64 : 16;
 const GPUS = 8;
-const SECONDS = SOAK ? 300 : 4;
+const SECONDS = SOAK ? 300 : 2;
 /** Marks for other tools would keep a claim from a GPU whose lock failed, and hide that. */
 const UNMARKED = { GPU_OWNER_CONVENTIONS: 'none' };
 

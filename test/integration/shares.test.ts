@@ -394,7 +394,7 @@ test.each(['gpu_lock', 'pid-files'] as const)(
 test('shares that come and go at once all find room, without a wait', async () => {
   machine = new Machine(1);
   const script = machine.script(
-    `for (let i = 0; i < ${IS_SOAK ? 300 : 80}; i++)
+    `for (let i = 0; i < ${IS_SOAK ? 300 : 40}; i++)
        new GPUOwner({ memory: '1GiB', placeholder: 'none', conventions: 'none' }).release();`,
   );
   const claimants = [0, 1, 2].map(() =>
