@@ -156,7 +156,6 @@ describe('the GPU of a command', () => {
   });
 
   test('in exclusive-process mode lets the command in: no placeholder is in its way', async () => {
-    await machine.status();
     machine.set('gpu=all', 'compute-mode=exclusive-process');
     const run = machine.startCommand(['run', '-n', '2', '--placeholder', 'keep', '--', python, cudaUser]);
     expect(await output(run, /using (\S+)|failed \d+/)).toBe(`${uuidOf(0)},${uuidOf(1)}`);
@@ -164,7 +163,6 @@ describe('the GPU of a command', () => {
   });
 
   test('in prohibited mode is not given out', async () => {
-    await machine.status();
     machine.set('gpu=0', 'compute-mode=prohibited');
     expect((await machine.runCommand(['run', '--', 'sh', '-c', 'echo $CUDA_VISIBLE_DEVICES'])).stdout).toBe(
       `${uuidOf(1)}\n`,
@@ -230,7 +228,6 @@ describe('the placeholder', () => {
   });
 
   test('a placeholder that fails gives everything back and says why, and what helps', async () => {
-    await machine.status();
     machine.set('gpu=all', 'error=cuda-context:2');
     const { code, stdout, stderr } = await machine.runCommand(['run', '--no-wait', '--', 'echo', 'it ran']);
     expect({ code, stdout }).toEqual({ code: 69, stdout: '' });

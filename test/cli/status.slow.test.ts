@@ -212,7 +212,7 @@ describe('colours and terminals', () => {
 describe('find', () => {
   test('prints what CUDA_VISIBLE_DEVICES would be, and takes nothing', async () => {
     machine = new Machine('mixed');
-    const uuids = (await machine.status()).map(({ uuid }) => uuid);
+    const uuids = machine.uuids();
     expect((await machine.runCommand(['find'])).stdout).toBe(`${uuids[2]}\n`); // most free memory
     expect((await machine.runCommand(['find', '-n', '3'])).stdout).toBe(`${uuids.join(',')}\n`);
     expect((await machine.runCommand(['find', '-n', '2', '--visible-devices', 'index'])).stdout).toBe(

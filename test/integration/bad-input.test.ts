@@ -8,9 +8,8 @@ import { type Finished, Machine, root } from '../support/machine.ts';
 import { processesWith } from '../support/processes.ts';
 
 let machine: Machine;
-beforeAll(async () => {
+beforeAll(() => {
   machine = new Machine(4);
-  await machine.status();
 });
 afterAll(() => machine.close());
 

@@ -8,17 +8,16 @@ import { pause, quickest } from '../support/time.ts';
 const PROMISED = 2_000;
 const SOON = 3_000;
 
-async function newMachine({ onTestFinished }: TestContext): Promise<Machine> {
+function newMachine({ onTestFinished }: TestContext): Machine {
   const machine = new Machine(4);
   onTestFinished(() => machine.close());
-  await machine.status(); // made before faults can be switched
   return machine;
 }
 
 test.concurrent.for(['memory', 'handle', 'processes', 'uuid', 'power'])(
   'a GPU whose call "%s" hangs is shown as not responding, and keeps nobody from claiming the others',
   async (call, context) => {
-    const machine = await newMachine(context);
+    const machine = newMachine(context);
     machine.set('gpu=1', `hang=${call}`);
     let gpus: Awaited<ReturnType<Machine['status']>> = [];
     const look = async () => {
@@ -39,7 +38,7 @@ test.concurrent.for(['memory', 'handle', 'processes', 'uuid', 'power'])(
 );
 
 test.concurrent('a process stays usable and sees the GPU again when its call has returned', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   const { stdout } = await machine.run([
     process.execPath,
     join(import.meta.dirname, 'fixtures/returning-call.mjs'),
@@ -53,7 +52,7 @@ test.concurrent('a process stays usable and sees the GPU again when its call has
 });
 
 test.concurrent('the event loop goes on while a GPU hangs', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   machine.set('gpu=3', 'hang=memory');
   // A loop that the look blocks stands still for most of a second.
   const longestStandstill = async () => {
@@ -76,7 +75,7 @@ test.concurrent('the event loop goes on while a GPU hangs', async (context) => {
 });
 
 test.concurrent('a claimant whose driver thread hangs still gives its lease back when killed', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   const holder = machine.start([
     process.execPath,
     '--input-type=module',
@@ -99,7 +98,7 @@ test.concurrent('a claimant whose driver thread hangs still gives its lease back
 });
 
 test.concurrent('a lease ends although CUDA does not let go of its GPU', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   const program = join(import.meta.dirname, 'fixtures/releases-when-told.mjs');
   const owner = machine.start([process.execPath, program]);
   await output(owner, /claimed/);
@@ -110,7 +109,7 @@ test.concurrent('a lease ends although CUDA does not let go of its GPU', async (
 });
 
 test.concurrent('GPUs that are all silent get the time that a start takes', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   machine.set('gpu=all', 'hang=handle');
   const child = machine.startCommand(['status', '--json']);
   const outcome = finished(child);
@@ -122,7 +121,7 @@ test.concurrent('GPUs that are all silent get the time that a start takes', asyn
 });
 
 test.concurrent('GPUs that take longer to start than others are waited for by who needs them', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   machine.set('gpu=0', 'latency=handle:1300000');
   machine.set('gpu=1', 'latency=handle:2500000');
   const { code, stderr } = await machine.runCommand(['run', '-n', '4', '--no-wait', '--', 'true']);
@@ -130,7 +129,7 @@ test.concurrent('GPUs that take longer to start than others are waited for by wh
 });
 
 test.concurrent('a hanging GPU does not keep a command from the others, nor its placeholder on them', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   const args = ['run', '--no-wait', '--devices', '2', '--', process.execPath, '-e', ''];
   const run = async (hang: string) => {
     machine.set('gpu=0', `hang=${hang}`);
@@ -147,7 +146,7 @@ test.concurrent('a hanging GPU does not keep a command from the others, nor its 
 });
 
 test.concurrent('a waiter goes on waiting while a GPU is silent for a moment', async (context) => {
-  const machine = await newMachine(context);
+  const machine = newMachine(context);
   const holder = machine.startCommand(['hold', '-n', '4', '--placeholder', 'none']);
   await output(holder, /devices/);
   const waiting = machine.startCommand(['run', '-n', '4', '--placeholder', 'none', '--', 'true']);

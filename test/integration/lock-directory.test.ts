@@ -660,7 +660,7 @@ describe('a record that somebody wrote', () => {
     onTestFinished(() => many.close());
     const run = ['run', '--placeholder', 'none', '--no-wait', '-n', String(names.length + 1), '--'];
     expect(await many.runCommand([...run, 'true'], here())).toMatchObject({ code: 0, stderr: '' });
-    const files = (await many.status()).map(({ uuid }) => join(directory, `${uuid}.lease`));
+    const files = many.uuids().map((uuid) => join(directory, `${uuid}.lease`));
     const contents = names.map((name) => {
       const record = (RECORDS[name] as () => string | Buffer)();
       // With the lock that a record's writer has, too, so that it is believed to be the holder's.

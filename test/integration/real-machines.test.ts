@@ -308,13 +308,17 @@ describe('a process that comes in between while no placeholder is on the GPU', (
   }
 });
 
-describe.each(['exclusive-process', 'exclusive-thread'])('compute mode %s', (mode) => {
-  test('run leaves the placeholder out, so that the command gets the GPU', async () => {
-    machine = new Machine(1);
-    machine.set('gpu=0', `compute-mode=${mode}`);
-    expect(await runsThere()).toMatch(/^ready \d+\n$/);
-    expect(await runsThere('--placeholder', 'keep')).toMatch(/^ready \d+\n$/);
-  });
+describe('an exclusive compute mode', () => {
+  const mode = 'exclusive-process';
+  test.each([mode, 'exclusive-thread'])(
+    'run leaves the placeholder out, so that the command gets the GPU: %s',
+    async (mode) => {
+      machine = new Machine(1);
+      machine.set('gpu=0', `compute-mode=${mode}`);
+      expect(await runsThere()).toMatch(/^ready \d+\n$/);
+      expect(await runsThere('--placeholder', 'keep')).toMatch(/^ready \d+\n$/);
+    },
+  );
 
   test('a GPU that is used in it is busy, whatever a claim accepts', async () => {
     machine = new Machine(1);

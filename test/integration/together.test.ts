@@ -11,10 +11,10 @@ import { fixture, Waiters } from './waiters.ts';
 let machine: Machine;
 let waiters: Waiters;
 let uuids: string[];
-beforeEach(async () => {
+beforeEach(() => {
   machine = new Machine(fixture('pairs.conf'));
   waiters = new Waiters(machine);
-  uuids = (await machine.status()).map(({ uuid }: { uuid: string }) => uuid);
+  uuids = machine.uuids();
 });
 afterEach(() => machine.close());
 

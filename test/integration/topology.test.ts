@@ -16,9 +16,9 @@ const noSecondUser = whyNotNobody();
 
 let machine: Machine;
 let uuids: string[];
-beforeEach(async () => {
+beforeEach(() => {
   machine = new Machine(MACHINE);
-  uuids = (await machine.status()).map(({ uuid }: { uuid: string }) => uuid);
+  uuids = machine.uuids();
 });
 afterEach(() => machine.close());
 

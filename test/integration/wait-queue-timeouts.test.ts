@@ -40,7 +40,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     const { expect } = context;
     const waiters = newWaiters(context);
     await waiters.machine.runCommand(['run', '--', 'true']); // makes the lock directory
-    const all = await waiters.uuids();
+    const all = waiters.machine.uuids();
     for (let place = 0; place < 50; place++) await waiters.fakeWaiter(1, all, 'alive', place);
     const started = performance.now();
     const { stdout } = await finished(waiters.waiter([{ name: 'last', count: 2 }]));
@@ -52,7 +52,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     const { expect } = context;
     const waiters = newWaiters(context);
     await waiters.machine.runCommand(['run', '--devices', '0', '--', 'true']); // GPU 1 has no lease file
-    const [first, second] = (await waiters.uuids()) as [string, string];
+    const [first, second] = waiters.machine.uuids() as [string, string];
     await waiters.fakeWaiter(1, [first], 'alive', 0);
     await waiters.fakeWaiter(1, [second], 'alive', 1);
     const outcomes = [0, 1].map((gpu) =>
@@ -66,7 +66,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     const { expect } = context;
     const waiters = newWaiters(context);
     await waiters.machine.runCommand(['run', '-n', '4', '--', 'true']); // makes the lock directory
-    const all = await waiters.uuids();
+    const all = waiters.machine.uuids();
     for (const place of [0, 1]) await waiters.fakeWaiter(1, all, 'alive', place);
     const { code, stdout, stderr } = await waiters.machine.runCommand([
       'run',
@@ -85,7 +85,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     const { expect } = context;
     const waiters = newWaiters(context);
     const { child: holder, release } = await waiters.holder(4);
-    await waiters.fakeWaiter(1, await waiters.uuids(), 'alive', 0);
+    await waiters.fakeWaiter(1, waiters.machine.uuids(), 'alive', 0);
     const waiting = waiters.waiter([{ name: 'honest', count: 4, hold: 60_000 }]);
     await waiters.untilWaiting(2);
     const got = output(waiting, /^got honest/m);
@@ -102,7 +102,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
       const { expect } = context;
       const waiters = newWaiters(context);
       await waiters.machine.runCommand(['run', '-n', '4', '--', 'true']);
-      await waiters.fakeWaiter(1, await waiters.uuids(), 'alive', 0, { uid: NOBODY, umask: '022' });
+      await waiters.fakeWaiter(1, waiters.machine.uuids(), 'alive', 0, { uid: NOBODY, umask: '022' });
       const claimed = async (...args: string[]) =>
         (await waiters.machine.runCommand(['run', ...args, '--', 'echo', 'it ran'], { uid: NOBODY - 1 }))
           .stdout;

@@ -137,7 +137,7 @@ describe('waiters that end or stop', () => {
 
   test('a waiter that stops while later ones look at the driver for another’s sake costs seconds, too', async () => {
     await machine.runCommand(['run', '-n', '4', '--', 'true']);
-    const all = await waiters.uuids();
+    const all = waiters.machine.uuids();
     const first = await waiters.fakeWaiter(4, all, 'alive', 0);
     const second = await waiters.fakeWaiter(4, all, 'alive', 1);
     const foreign = machine.start([
@@ -187,7 +187,7 @@ describe('any user can write to the wait queue’s file', () => {
   });
 
   test('heartbeats that make no sense are ignored', async () => {
-    const uuids = await waiters.uuids();
+    const uuids = waiters.machine.uuids();
     const heartbeats = [' ', 'never', '-1', '99999999999999'];
     for (const [place, heartbeat] of heartbeats.entries())
       await waiters.fakeWaiter(4, uuids, heartbeat, place);

@@ -1,10 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import type { readActivity } from '../../lib/status/activity.ts';
-import { bundle } from '../support/bundle.ts';
-import { type Machine, NOBODY, output, python, root, type Starting, until } from '../support/machine.ts';
+import { activityIn } from '../support/activity.ts';
+import { type Machine, NOBODY, output, python, type Starting, until } from '../support/machine.ts';
 
 export interface Request {
   name: string;
@@ -17,9 +15,6 @@ export interface Request {
 export const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 export const names = (text: string, word: string) =>
   [...text.matchAll(new RegExp(`^${word} (\\S+)`, 'gm'))].map(([, name]) => name);
-
-/** Built once: to load the modules one by one takes as long as twenty starts of the command. */
-let activity: { readActivity: typeof readActivity } | undefined;
 
 /** The waiters of a machine. */
 export class Waiters {
@@ -46,10 +41,8 @@ export class Waiters {
     return JSON.parse(stdout);
   }
 
-  /** The wait queue, read in this process: polls that start the command cost most of a test. */
   waiting() {
-    activity ??= createRequire(import.meta.url)(bundle(join(root, 'lib/status/activity.ts')));
-    return activity?.readActivity(this.machine.lockDirectory).waiting ?? [];
+    return activityIn(this.machine.lockDirectory).waiting;
   }
 
   async untilWaiting(count: number): Promise<void> {
@@ -73,9 +66,5 @@ export class Waiters {
     const fake = this.machine.start([python, ...words], starting);
     await output(fake, /there/);
     return fake;
-  }
-
-  async uuids(): Promise<string[]> {
-    return (await this.machine.status()).map(({ uuid }) => uuid);
   }
 }

@@ -210,13 +210,20 @@ export class Machine {
 
   /** By GPU. */
   allProcesses(): number[][] {
+    return this.#shown().map(({ processes }) => processes.map(({ pid }) => pid));
+  }
+
+  /** The UUIDs of the GPUs. */
+  uuids(): string[] {
+    return this.#shown().map(({ uuid }) => uuid);
+  }
+
+  #shown(): { uuid: string; processes: { pid: number }[] }[] {
     const { stdout } = spawnSync(join(binaries(), 'gpu-owner-simulator'), ['show', '--json'], {
       env: this.env as NodeJS.ProcessEnv,
       encoding: 'utf8',
     });
-    return JSON.parse(stdout).gpus.map(({ processes }: { processes: { pid: number }[] }) =>
-      processes.map(({ pid }) => pid),
-    );
+    return JSON.parse(stdout).gpus;
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
