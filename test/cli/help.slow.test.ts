@@ -23,81 +23,72 @@ const EXPERIMENTS = [
 ];
 const NOWHERE = { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_NVML_LIBRARY: '/nonexistent' };
 
-test.each([[[]], [['run']], [['exp']], [['exp', 'run']]])('help of %j needs no driver', async (words) => {
-  const runs = ['--help', '-h'].map((option) => machine.runCommand([...words, option], { env: NOWHERE }));
-  const [long, short] = await Promise.all(runs);
-  expect(long).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/^Usage: gpu-owner /) });
-  expect(short).toEqual(long);
-});
+/** What the commands print, one after the other. */
+async function printed(...lines: string[]): Promise<string[]> {
+  const ended = await machine.runCommands(lines.map((line) => line.split(' ')));
+  for (const { code, stderr } of ended) expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  return ended.map(({ stdout }) => stdout);
+}
 
-test('`help NAME` is the same as `NAME --help`', async () => {
-  const runs = [
-    ['help', 'hold'],
-    ['hold', '--help'],
-  ].map((words) => machine.runCommand(words));
-  const [a, b] = await Promise.all(runs);
-  expect(a).toEqual(b);
-  expect((await machine.runCommand(['help'])).stdout).toBe((await machine.runCommand(['--help'])).stdout);
-  expect((await machine.runCommand(['help', 'nonsense'])).code).toBe(64);
+test('help needs no driver, and is the same in each form', async () => {
+  const forms = [
+    ['--help', '-h', 'help'],
+    ['run --help', 'run -h', 'help run'],
+    ['exp --help', 'exp -h', 'help exp'],
+    ['exp run --help', 'exp run -h', 'help exp run', 'exp help run'],
+  ];
+  const lines = forms.flat().map((line) => line.split(' '));
+  const ended = await machine.runCommands(lines, { env: NOWHERE });
+  for (const same of forms) {
+    const [first, ...others] = ended.splice(0, same.length);
+    expect(first).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/^Usage: gpu-owner /) });
+    for (const other of others) expect(other).toEqual(first);
+  }
 });
 
 test('the help explains the commands of a group, and names the closest one for an unknown word', async () => {
-  const run = (...words: string[]) => machine.runCommand(words);
-  const group = await run('help', 'exp');
-  expect(group.stdout).toBe((await run('exp', '--help')).stdout);
-  for (const name of EXPERIMENTS) expect(group.stdout).toMatch(new RegExp(`^ {2}${name} `, 'm'));
-  const explained = (await run('exp', 'run', '--help')).stdout;
-  expect((await run('help', 'exp', 'run')).stdout).toBe(explained);
-  expect((await run('exp', 'help', 'run')).stdout).toBe(explained);
-  expect((await run('exp')).code).toBe(64);
-  for (const words of [
-    ['exp', 'rnu'],
-    ['help', 'exp', 'rnu'],
-    ['exp', 'help', 'rnu'],
-  ]) {
-    const { code, stderr } = await run(...words);
-    expect({ code, stderr }).toEqual({
-      code: 64,
-      stderr: "gpu-owner: there is no command 'rnu'; did you mean 'run'?\n",
-    });
-  }
+  const [group = ''] = await printed('help exp');
+  for (const name of EXPERIMENTS) expect(group).toMatch(new RegExp(`^ {2}${name} `, 'm'));
+  const wrong = ['exp', 'help nonsense', 'exp rnu', 'help exp rnu', 'exp help rnu'];
+  const ended = await machine.runCommands(wrong.map((line) => line.split(' ')));
+  expect(ended.map(({ code }) => code)).toEqual(wrong.map(() => 64));
+  for (const { stderr } of ended.slice(2))
+    expect(stderr).toBe("gpu-owner: there is no command 'rnu'; did you mean 'run'?\n");
 });
 
 test('the main help names every command, and every command’s help every option it takes', async () => {
-  const main = (await machine.runCommand(['--help'])).stdout;
+  const [main = ''] = await printed('--help');
   for (const name of COMMANDS) expect(main).toMatch(new RegExp(`^ {2}${name} `, 'm'));
-  for (const name of [...COMMANDS, 'exp run', 'exp worker', 'exp manager']) {
-    const command = name.split(' ');
-    const { stdout } = await machine.runCommand([...command, '--help', '--all']);
-    const options = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[?[ =][A-Z][A-Za-z|=]*)?/gm)].map(
-      ([, option, value]) => [option, value],
-    );
+  const commands = [...COMMANDS, 'exp run', 'exp worker', 'exp manager'];
+  const pages = await printed(...commands.map((name) => `${name} --help --all`));
+  const lines = pages.map((page, at) => {
+    const options = [...page.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[?[ =][A-Z][A-Za-z|=]*)?/gm)];
     expect(options.length).toBeGreaterThan(8);
     // Every one of them is known: the complaint is about the last.
-    const words = options.map(
-      ([option, value]) => (value?.startsWith(' ') ? `${option}=-` : option) as string,
-    );
+    const words = options.map(([, option, value]) => (value?.startsWith(' ') ? `${option}=-` : `${option}`));
     const known = words.filter((word) => word !== '--help' && word !== '--all');
-    const { stderr } = await machine.runCommand([...command, ...known, '--nonsense']);
+    return [...(commands[at] as string).split(' '), ...known, '--nonsense'];
+  });
+  for (const { stderr } of await machine.runCommands(lines))
     expect(stderr).toMatch(/there is no option --nonsense/);
-  }
 });
 
 test('the first page of help has the everyday options, and names the page that has all', async () => {
-  const lines = { run: 45, 'exp run': 55, status: 30, 'exp logs': 15 };
-  for (const [name, most] of Object.entries(lines)) {
-    const words = name.split(' ');
-    const page = (await machine.runCommand([...words, '--help'])).stdout;
-    const all = (await machine.runCommand([...words, '--help', '--all'])).stdout;
+  const pages = { run: 45, 'exp run': 55, status: 30, 'exp logs': 15 };
+  for (const [name, most] of Object.entries(pages)) {
+    const [page = '', all = '', same] = await printed(
+      ...[`${name} --help`, `${name} --help --all`, `help ${name} --all`],
+    );
     expect(page.split('\n').length - 1, name).toBeLessThanOrEqual(most);
     expect(page.match(/--help --all/g), name).toHaveLength(1);
     const rare = name === 'exp logs' ? '--queue' : '--simulate';
     expect([name, page.includes(rare), all.includes(rare)]).toEqual([name, false, true]);
-    expect((await machine.runCommand(['help', ...words, '--all'])).stdout).toBe(all);
+    expect(same).toBe(all);
   }
-  expect((await machine.runCommand(['docs', '--help'])).stdout).not.toContain('--all');
   // An option of the command's own.
-  expect((await machine.runCommand(['jobs', '--all'])).stdout).toContain('No jobs');
+  const [docs, jobs] = await printed('docs --help', 'jobs --all');
+  expect(docs).not.toContain('--all');
+  expect(jobs).toContain('No jobs');
 });
 
 test('options of the help belong to the command, not to what `run` runs', async () => {

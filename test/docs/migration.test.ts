@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { launcher, Machine, python, root } from '../support/machine.ts';
+import { type Finished, launcher, Machine, python, root } from '../support/machine.ts';
 import { section, texts } from '../support/pages.ts';
 
 interface Row {
@@ -44,27 +44,28 @@ const rows = lines
     return { languages, kind: kind as Row['kind'], expected: JSON.parse(expected) };
   });
 
-const EXPRESSION = { leases: false, length: true, is: true };
+/** Lines that claim need a process each. */
+const claims = rows.filter(({ kind }) => kind === 'leases');
+const looks = rows.filter(({ kind }) => kind !== 'leases');
 
 /** Declarations that the lines need, which have names of their own for all that they import. */
 const PREPARED = ['import gpu_owner, json, gpu_owner as it', ...imports, 'from gpu_owner import *'].join(
   '\n',
 );
 
-/** Prints what came of it as JSON. */
-function inPython({ languages, kind }: Row): string {
+const looksInPython = `${PREPARED}\nprint(json.dumps([${looks.map(({ languages }) => languages.Python).join()}]))`;
+const looksInNode = `console.log(JSON.stringify([${looks.map(({ languages }) => languages['Node.js']).join()}]));`;
+
+/** Prints how many GPUs are leased then. */
+function inPython({ languages }: Row): string {
   const code = languages.Python;
   const leased = 'sum(gpu.state == "leased" for gpu in it.status())';
-  if (EXPRESSION[kind]) return `${PREPARED}\nprint(json.dumps(${code}))`;
   const inside = code.startsWith('with ') ? (code.endsWith(':') ? ' print' : '; print') : '\nprint';
   return `${PREPARED}\noccupy = lambda device_no: object()\n${code}${inside}(${leased})`;
 }
 
-function inNode({ languages, kind }: Row): string {
-  const code = languages['Node.js'];
-  const leased = "(await getGPUs()).filter(({ state }) => state === 'leased').length";
-  return EXPRESSION[kind] ? `console.log(JSON.stringify(${code}));` : `${code}\nconsole.log(${leased});`;
-}
+const inNode = ({ languages }: Row) =>
+  `${languages['Node.js']}\nconsole.log((await getGPUs()).filter(({ state }) => state === 'leased').length);`;
 
 const IMPORTS = `import { findFreeGPUs, getGPUs, GPUOwner } from 'gpu-owner';\n`;
 
@@ -84,13 +85,19 @@ beforeAll(() => {
 });
 afterAll(() => machine.close());
 
-function check(
-  row: Row,
-  { code, stdout, stderr }: { code: number | null; stdout: string; stderr: string },
-): void {
+/** @param expected what is printed as JSON */
+function check({ code, stdout, stderr }: Finished, expected: (value: unknown) => void): void {
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-  const value = JSON.parse(stdout);
-  expect(row.kind === 'length' ? value.length : value).toEqual(row.expected);
+  expected(JSON.parse(stdout));
+}
+
+function checkLooks(ended: Finished): void {
+  check(ended, (values) => {
+    for (const [at, { kind, expected, languages }] of looks.entries()) {
+      const value = (values as unknown[])[at];
+      expect(kind === 'length' ? (value as unknown[]).length : value, languages.Python).toEqual(expected);
+    }
+  });
 }
 
 test('the page has the calls of all tools', () => {
@@ -133,12 +140,15 @@ describe('commands', () => {
 });
 
 describe('Python', () => {
-  test.each(rows.map((row) => [row.languages.Python, row] as const))('works: %s', async (_, row) => {
-    const env = {
-      PYTHONPATH: `${join(root, 'python')}:${stubs}`,
-      GPU_OWNER_COMMAND: launcher,
-    };
-    check(row, await machine.run([python, '-W', 'error', '-c', inPython(row)], { env }));
+  const run = (code: string) => {
+    const env = { PYTHONPATH: `${join(root, 'python')}:${stubs}`, GPU_OWNER_COMMAND: launcher };
+    return machine.run([python, '-W', 'error', '-c', code], { env });
+  };
+
+  test('has all that looks', async () => checkLooks(await run(looksInPython)));
+
+  test.each(claims.map((row) => [row.languages.Python, row] as const))('works: %s', async (_, row) => {
+    check(await run(inPython(row)), (value) => expect(value).toEqual(row.expected));
   });
 
   test('leaves no GPU leased', async () => {
@@ -147,15 +157,18 @@ describe('Python', () => {
 });
 
 describe('Node.js', () => {
-  test.each(rows.map((row) => [row.languages['Node.js'], row] as const))('works: %s', async (_, row) => {
-    const source = `import * as gpuOwner from ${JSON.stringify(join(root, 'dist/index.js'))};
-      const { findFreeGPUs, getGPUs, GPUOwner } = gpuOwner, occupy = () => {};\n${inNode(row)}`;
-    check(row, await machine.run([process.execPath, '--input-type=module', '-e', source]));
+  const run = (code: string) =>
+    machine.runScript(`const { findFreeGPUs, getGPUs } = gpuOwner, occupy = () => {};\n${code}`);
+
+  test('has all that looks', async () => checkLooks(await run(looksInNode)));
+
+  test.each(claims.map((row) => [row.languages['Node.js'], row] as const))('works: %s', async (_, row) => {
+    check(await run(inNode(row)), (value) => expect(value).toEqual(row.expected));
   });
 
   test('has the right types in the page’s examples', () => {
     const file = join(machine.directory, 'rows.ts');
-    const programs = rows.map((row) => `{\n${inNode(row)}\n}`);
+    const programs = [looksInNode, ...claims.map(inNode)].map((code) => `{\n${code}\n}`);
     writeFileSync(
       file,
       `${IMPORTS}declare function occupy(ordinal: number): void;\n${programs.join('\n')}\nexport {};\n`,

@@ -58,7 +58,7 @@ const EXPERIMENTS = [
 const JOBS = ['submit', 'jobs', 'logs', 'wait', 'cancel', 'resubmit'];
 
 const helps = new Map<string, string>();
-beforeAll(() => {
+beforeAll(async () => {
   const names = [
     'run',
     'hold',
@@ -77,9 +77,8 @@ beforeAll(() => {
     ...JOBS,
     ...EXPERIMENTS,
   ];
-  for (const name of names) {
-    helps.set(name, run([...name.split(' '), '--help', '--all']));
-  }
+  const pages = await machine.runCommands(names.map((name) => [...name.split(' '), '--help', '--all']));
+  for (const [at, { stdout }] of pages.entries()) helps.set(names[at] as string, stdout);
 });
 const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z_-]*/g) ?? []);
 

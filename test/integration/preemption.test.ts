@@ -108,14 +108,12 @@ describe('run --preemptible', () => {
     const holder = await started([...RUN, '-n', '3', ...UNTIL_CLOSED]);
     const waiting = machine.startCommand([...RUN, '-n', '4', ...UNTIL_CLOSED]);
     const got = output(waiting, /^started/m);
-    const inQueue = async (count: number) =>
-      until(async () => JSON.parse((await machine.runCommand(['queue', '--json'])).stdout).length === count);
-    await inQueue(1);
+    await waiters.untilWaiting(1);
     expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
     const preemptible = await started([...PREEMPTIBLE, '--no-wait', ...UNTIL_CLOSED]);
     const next = machine.startCommand([...PREEMPTIBLE, ...UNTIL_CLOSED]);
     const gotNext = output(next, /^started/m);
-    await inQueue(2);
+    await waiters.untilWaiting(2);
     await end(preemptible);
     await gotNext;
     const ended = finished(next, 'exit');
@@ -159,16 +157,16 @@ describe('run --preemptible', () => {
   });
 
   test('contradictions are refused', async () => {
-    for (const [words, why] of [
+    const mistakes = [
       [['--urgent', '--preemptible'], '--urgent and --preemptible contradict each other'],
       [['--grace', '5s'], '--grace needs --preemptible'],
       [['--requeue'], '--requeue needs --preemptible'],
       [['--preemptible', '--signal', 'KILL'], 'no program can catch KILL'],
       [['--signal', 'USR1'], '--signal needs a time limit'],
-    ] as const) {
-      const { code, stderr } = await jobs.run([...RUN, ...words, '--', 'true']);
-      expect({ code, stderr }).toEqual({ code: 64, stderr: expect.stringContaining(why) });
-    }
+    ] as const;
+    const results = await machine.runCommands(mistakes.map(([words]) => [...RUN, ...words, '--', 'true']));
+    for (const [at, [, why]] of mistakes.entries())
+      expect(results[at]).toMatchObject({ code: 64, stderr: expect.stringContaining(why) });
     machine.configure('preemptionGrace: 10s\n');
     const { code, stderr } = await jobs.run([...PREEMPTIBLE, '--grace', '11s', '--', 'true']);
     expect({ code, stderr }).toEqual({ code: 64, stderr: expect.stringContaining('more than the 10 s') });
@@ -370,19 +368,14 @@ describe.skipIf(noSecondUser !== null)(noSecondUser ?? 'two users', () => {
     for (const child of [night, day]) await end(child);
   });
 
-  test.each([
-    ['preemptible GPUs don’t count', ['--preemptible'], ['bob1', 'alice', 'bob2']],
-    ['others do', [], ['bob1', 'bob2', 'alice']],
-  ])('in the order of the wait queue, %s', async (_, options, order) => {
-    const held = await startHolder(machine, [...options, '--devices', '1-3', '-n', '3'], alice);
+  test('in the order of the wait queue, preemptible GPUs don’t count', async () => {
+    const held = await startHolder(machine, ['--preemptible', '--devices', '1-3', '-n', '3'], alice);
     const kept = await startHolder(machine, ['--devices', '0']);
     const waiting: ChildProcess[] = [];
-    for (const [name, user] of [
-      ['bob1', bob],
-      ['alice', alice],
-      ['bob2', bob],
-    ] as const) {
-      waiting.push(machine.startCommand([...RUN, '--devices', '0', '--name', name, '--', 'true'], user));
+    const order = ['bob1', 'alice', 'bob2'];
+    for (const name of order) {
+      const words = [...RUN, '--devices', '0', '--name', name, '--', 'true'];
+      waiting.push(machine.startCommand(words, name === 'alice' ? alice : bob));
       await waiters.untilWaiting(waiting.length);
     }
     expect((await waiters.queue()).map(({ name }) => name)).toEqual(order);

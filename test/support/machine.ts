@@ -174,6 +174,18 @@ export class Machine {
     return this.run([process.execPath, command, ...args], starting);
   }
 
+  /** Runs commands that look or fail, one after the other in one process. @param lines their words */
+  async runCommands(lines: readonly (readonly string[])[], starting: Starting = {}): Promise<Finished[]> {
+    const program = join(root, 'test/fixtures/commands.cjs');
+    const { stdout, stderr } = await this.run([process.execPath, program], starting, JSON.stringify(lines));
+    const results = stdout
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line));
+    if (results.length < lines.length) throw new Error(`after ${stdout}: ${stderr}`);
+    return results;
+  }
+
   /** Runs JavaScript with the library as `gpuOwner` in scope. */
   runScript(source: string, starting: Starting = {}): Promise<Finished> {
     return this.run([process.execPath, '--input-type=module', '-e', this.script(source)], starting);

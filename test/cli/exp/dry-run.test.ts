@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openSweep } from '../../../lib/sweeps/files/index.ts';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
-import { command, python } from '../../support/machine.ts';
+import { command, python, root } from '../../support/machine.ts';
 
 let project = '';
 
@@ -22,8 +22,10 @@ beforeEach(() => {
 
 afterEach(() => rmSync(project, { recursive: true, force: true }));
 
-function plan(args: string[], input = '') {
-  return spawnSync(process.execPath, [command, 'exp', 'run', '--dry-run', ...args], {
+const plan = (args: string[], input = '') => start([command, 'exp', 'run', '--dry-run', ...args], input);
+
+function start(words: string[], input: string) {
+  return spawnSync(process.execPath, words, {
     cwd: project,
     input,
     encoding: 'utf8',
@@ -87,7 +89,7 @@ describe('a dry run', () => {
     expect(plan(['--commands', '-'], 'echo 1\necho 2\n').stdout).toContain('command=echo 1\n');
   });
 
-  test.each<[string[], number, string]>([
+  const REFUSED: [words: string[], code: number, message: string][] = [
     [
       ['--grid', 'seed=1..10000000'],
       64,
@@ -105,10 +107,17 @@ describe('a dry run', () => {
     [['--project', '/nonexistent'], 64, '/nonexistent'],
     [['--commands', '-'], 78, 'standard input:1: there is no command in it'],
     [['--gird', 'a=1'], 64, 'did you mean --grid?'],
-  ])('%j is refused with exit code %i', (args, code, message) => {
-    const { status, stderr, stdout } = plan(args);
-    expect(stderr).toContain(message);
-    expect({ status, stdout }).toEqual({ status: code, stdout: '' });
+  ];
+
+  test('what makes no sense is refused, with what to write instead', () => {
+    const lines = REFUSED.map(([words]) => ['exp', 'run', '--dry-run', ...words]);
+    const { stdout } = start([join(root, 'test/fixtures/commands.cjs')], JSON.stringify(lines));
+    const results = stdout
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => JSON.parse(line));
+    for (const [at, [, code, message]] of REFUSED.entries())
+      expect(results[at]).toMatchObject({ code, stdout: '', stderr: expect.stringContaining(message) });
   });
 });
 
