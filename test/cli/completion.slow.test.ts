@@ -66,20 +66,18 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }));
 type Complete = (lines: readonly string[]) => string[][];
 
 /** Calls the function as readline does, with words split where it splits them. */
-const bash =
-  (before: string): Complete =>
-  (lines) => {
-    const calls = lines.map((line) => {
-      const words = line.split(/ +|(?<==)|(?==)/).map((word) => `'${word}'`);
-      return `COMP_WORDS=(${words.join(' ')}) COMP_CWORD=${words.length - 1} COMP_LINE='${line}' COMP_POINT=${line.length}
+const bash: Complete = (lines) => {
+  const calls = lines.map((line) => {
+    const words = line.split(/ +|(?<==)|(?==)/).map((word) => `'${word}'`);
+    return `COMP_WORDS=(${words.join(' ')}) COMP_CWORD=${words.length - 1} COMP_LINE='${line}' COMP_POINT=${line.length}
         ${'$'}(complete -p gpu-owner | sed 's/.*-F //; s/ .*//'); printf '%s\\n' "${'$'}{COMPREPLY[@]}" ===`;
-    });
-    writeFileSync(
-      join(directory, 'ask.bash'),
-      `${before}\ncompopt() { :; }\nset -u\nsource script.bash\n${calls.join('\n')}`,
-    );
-    return segments(run(['bash', '--norc', 'ask.bash']), lines.length);
-  };
+  });
+  writeFileSync(
+    join(directory, 'ask.bash'),
+    `source ${BASH_COMPLETION}\ncompopt() { :; }\nset -u\nsource script.bash\n${calls.join('\n')}`,
+  );
+  return segments(run(['bash', '--norc', 'ask.bash']), lines.length);
+};
 
 const fish: Complete = (lines) => {
   const calls = lines.map((line) => `complete -C '${line}'; echo ===`);
@@ -124,10 +122,10 @@ function optionsOf(...words: string[]): string[] {
 }
 
 const SHELLS: [string, Complete, string | null][] = [
-  ['bash', bash(''), has('bash') ? null : 'bash is not installed'],
+  // Bash alone is asked below, at a prompt.
   [
     'bash with bash-completion',
-    bash(`source ${BASH_COMPLETION}`),
+    bash,
     existsSync(BASH_COMPLETION) ? null : 'bash-completion is not installed',
   ],
   ['zsh', zsh, has('zsh') ? null : 'zsh is not installed'],
@@ -154,25 +152,22 @@ for (const [shell, complete, missing] of SHELLS) {
       expect(options.map(plain)).toEqual([optionsOf('run'), optionsOf('exp', 'worker')].map(plain));
     });
 
-    test.skipIf(shell === 'bash')(
-      'completes files before the dashes, and behind them the command as it would be alone',
-      () => {
-        const [scenario, file, option, first, path, state] = complete([
-          'gpu-owner simulate play unmis',
-          'gpu-owner exp run --gpus 2 unmis',
-          'gpu-owner exp run unmistakable.py --placeholder ',
-          'gpu-owner exp run unmistakable.py --gpus 2 -- zz-',
-          'gpu-owner exp run --dry-run -- ./bin/zz-t',
-          'gpu-owner exp retry ',
-        ]);
-        expect(scenario).toEqual(['unmistakable.py']);
-        expect(file).toEqual(['unmistakable.py']);
-        expect(option).toEqual(['auto', 'keep', 'none']);
-        expect(first).toEqual(['zz-other', 'zz-train']);
-        expect((path as string[]).map((word) => word.replace(/^.*\//, ''))).toEqual(['zz-train']);
-        expect(state).toEqual(expect.arrayContaining(['cancelled', 'failed']));
-      },
-    );
+    test('completes files before the dashes, and behind them the command as it would be alone', () => {
+      const [scenario, file, option, first, path, state] = complete([
+        'gpu-owner simulate play unmis',
+        'gpu-owner exp run --gpus 2 unmis',
+        'gpu-owner exp run unmistakable.py --placeholder ',
+        'gpu-owner exp run unmistakable.py --gpus 2 -- zz-',
+        'gpu-owner exp run --dry-run -- ./bin/zz-t',
+        'gpu-owner exp retry ',
+      ]);
+      expect(scenario).toEqual(['unmistakable.py']);
+      expect(file).toEqual(['unmistakable.py']);
+      expect(option).toEqual(['auto', 'keep', 'none']);
+      expect(first).toEqual(['zz-other', 'zz-train']);
+      expect((path as string[]).map((word) => word.replace(/^.*\//, ''))).toEqual(['zz-train']);
+      expect(state).toEqual(expect.arrayContaining(['cancelled', 'failed']));
+    });
 
     test('offers values, in both forms, and nothing where it knows none', () => {
       const [next, attached, short, waiting, machines, none, directories] = complete([
@@ -195,7 +190,7 @@ for (const [shell, complete, missing] of SHELLS) {
       expect(here).not.toContain('unmistakable.py');
     });
 
-    test.skipIf(shell === 'bash')('offers what `completion`, `help` and `simulate` take', () => {
+    test('offers what `completion`, `help` and `simulate` take', () => {
       const [shells, help, simulate, lost] = complete([
         'gpu-owner completion ',
         'gpu-owner help st',
@@ -219,8 +214,7 @@ for (const [shell, complete, missing] of SHELLS) {
       ]);
       expect(first).toEqual(['zz-other', 'zz-train']);
       expect(afterDashes).toEqual(['zz-other', 'zz-train']);
-      // Where bash itself completes file names, it does so by itself: see below.
-      if (shell !== 'bash') expect(file).toEqual(['unmistakable.py']);
+      expect(file).toEqual(['unmistakable.py']);
       expect((path as string[]).map((word) => word.replace(/^.*\//, ''))).toEqual(['zz-train']);
       expect(nothingOfOurs).toEqual([]);
       expect(own).toEqual(['--json']);

@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CATALOGUE, type Finding, type FindingId, finding } from '../../lib/check/finding.ts';
 import { Page } from '../../lib/check/index.ts';
 import { doctorPage } from '../../lib/cli/doctor.ts';
-import { launcher, Machine, python } from '../support/machine.ts';
+import { launcher, Machine } from '../support/machine.ts';
 
 describe('gpu-owner doctor', () => {
   let machine: Machine;
@@ -36,25 +36,8 @@ describe('gpu-owner doctor', () => {
     const failed = await machine.runCommand(['doctor']);
     expect(failed.code).toBe(1);
     expect(failed.stdout).toMatch(/\n {2}gpu-unusable: GPU 1: the GPU has fallen off the bus/);
-    for (const args of [['--jsno'], ['now'], ['--part', 'nothing']]) {
-      const { code, stdout, stderr } = await machine.runCommand(['doctor', ...args]);
-      expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
-      expect(stderr).toMatch(/^gpu-owner: /);
-    }
-  });
-
-  test('there are colours on a terminal only, and not with NO_COLOR', async () => {
-    const onTerminal = (env: Record<string, string | undefined>) =>
-      machine.run([python, '-c', 'import pty, sys; pty.spawn(sys.argv[1:])', launcher, 'doctor'], {
-        env: { TERM: 'xterm', NO_COLOR: undefined, ...env },
-      });
-    const introducer = '\u001b[';
-    expect((await machine.runCommand(['doctor'], { env: { NO_COLOR: undefined } })).stdout).not.toContain(
-      introducer,
-    );
-    expect((await onTerminal({})).stdout).toContain(`${introducer}32mok${introducer}0m`);
-    expect((await onTerminal({ NO_COLOR: '1' })).stdout).not.toContain(introducer);
-    expect((await onTerminal({ TERM: 'dumb' })).stdout).not.toContain(introducer);
+    const wrong = await machine.runCommand(['doctor', '--part', 'nothing']);
+    expect(wrong).toMatchObject({ code: 64, stdout: '', stderr: expect.stringMatching(/^gpu-owner: /) });
   });
 
   test('the doctor ends quietly when its reader goes away', async () => {

@@ -72,7 +72,7 @@ async function owner(): Promise<ReturnType<Machine['start']>> {
 }
 
 describe.each(NAMES)('%s', (name: Name) => {
-  test('a GPU that the other tool holds is named and skipped, and is free when the tool ends', async () => {
+  test('a GPU that the other tool holds is named and skipped, and a waiter gets it when the tool ends', async () => {
     const holder = await holdAs(machine, name, here(machine));
     const status = await machine.status();
     expect(status[0].state).toBe(name === 'pid-files' ? 'free' : 'leased'); // another working directory
@@ -89,9 +89,13 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(await claimed()).toBe(uuidOf(1));
     expect(await claimed(['-n', '2'])).toContain(`GPU 0: leased by ${first.lease.user}`);
     expect(await claimed(['--devices', '0', '--force'])).toContain('leased by');
+    const waiting = machine.startCommand(
+      ['run', '--devices', '0', '--wait=20s', '--', 'true'],
+      here(machine),
+    );
+    await output(waiting, /waiting for (?:a|\d+) GPU/);
     holder.stdin?.end();
-    await finished(holder);
-    expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
+    expect((await finished(waiting)).code).toBe(0);
   });
 
   test("a killed tool's GPU is free at once", async () => {
@@ -101,17 +105,6 @@ describe.each(NAMES)('%s', (name: Name) => {
     expect(await leases()).toEqual([null, null]);
     expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
     expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
-  });
-
-  test('a waiter gets the GPU when the other tool ends', async () => {
-    const holder = await holdAs(machine, name, here(machine));
-    const waiting = machine.startCommand(
-      ['run', '--devices', '0', '--wait=20s', '--', 'true'],
-      here(machine),
-    );
-    await output(waiting, /waiting for (?:a|\d+) GPU/);
-    holder.stdin?.end();
-    expect((await finished(waiting)).code).toBe(0);
   });
 });
 
@@ -150,35 +143,17 @@ describe('all other tools', () => {
     await expectGone();
   });
 
-  test.each(['keeper', 'front'])(
-    'still see the claim when the %s is killed, until the job has ended',
-    async (victim) => {
-      const job = machine.startCommand(
-        ['run', '--devices', '0', '--', 'sh', '-c', 'echo me $$; exec sleep 60'],
-        here(machine),
-      );
-      const command = Number(await output(job, /me (\d+)/));
-      const keeper = stat(command)?.parent;
-      if (victim === 'keeper') {
-        sendSignal(keeper, 'SIGKILL');
-        await output(job, /the keeper .* was killed/);
-      } else {
-        job.kill('SIGKILL');
-        await until(() => job.signalCode !== null);
-      }
-      await expectAll(0, 'refused');
-      sendSignal(command, 'SIGKILL');
-      await expect.poll(() => leases()).toEqual([null, null]);
-      await expectGone();
-    },
-  );
-
-  test('see a hold as long as its input is open', async () => {
-    const hold = machine.startCommand(['hold', '--devices', '0'], here(machine));
-    await output(hold, /visibleDevices/);
+  test('still see the claim when the keeper is killed, until the job has ended', async () => {
+    const job = machine.startCommand(
+      ['run', '--devices', '0', '--', 'sh', '-c', 'echo me $$; exec sleep 60'],
+      here(machine),
+    );
+    const command = Number(await output(job, /me (\d+)/));
+    sendSignal(stat(command)?.parent, 'SIGKILL');
+    await output(job, /the keeper .* was killed/);
     await expectAll(0, 'refused');
-    hold.stdin?.end();
-    expect((await finished(hold)).code).toBe(0);
+    sendSignal(command, 'SIGKILL');
+    await expect.poll(() => leases()).toEqual([null, null]);
     await expectGone();
   });
 

@@ -105,21 +105,16 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
   });
 
-  test('a user who changes the mode of a job’s file gets no more', async () => {
+  test('a user who changes the mode of a job’s file, or removes it, gets no more', async () => {
     machine.configure('limits: { gpus: 1 }\n');
     const first = await holds(1, alice);
+    const claim = async () => (await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code;
     for (const name of jobFiles()) chmodSync(join(machine.lockDirectory, name), 0o700);
-    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
-    await endHolder(first);
-  });
-
-  test('a user who removes the file of a job gets no more', async () => {
-    machine.configure('limits: { gpus: 1 }\n');
-    const first = await holds(1, alice);
+    expect(await claim()).toBe(75);
     for (const name of jobFiles()) rmSync(join(machine.lockDirectory, name));
-    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
+    expect(await claim()).toBe(75);
     await endHolder(first);
-    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(0);
+    expect(await claim()).toBe(0);
   });
 
   test('locks of others in a lease’s file neither count for a user, nor hide the holder', async () => {
@@ -265,18 +260,6 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
       } finally {
         execFileSync('umount', ['-l', locks]);
       }
-    });
-
-    test('shares count by their part', async () => {
-      configure(1);
-      const half = await startHolder(machine, ['--memory', '50%'], carol);
-      expect(
-        (await machine.runCommand([...RUN, '--no-wait', '--memory', '50%', '--', 'true'], dave)).code,
-      ).toBe(0);
-      expect(
-        (await machine.runCommand([...RUN, '--no-wait', '--memory', '60%', '--', 'true'], dave)).code,
-      ).toBe(75);
-      await endHolder(half);
     });
 
     test('waiters behind a request of another member go on when the group has too many for it', async () => {

@@ -49,9 +49,6 @@ describe('a GPU on which CUDA fails', () => {
     expect((await machine.runCommand(['status'])).stdout).toMatch(
       / suspect\n +suspect: CUDA failed with 999 \(CUDA_ERROR_UNKNOWN\) at \d\d:\d\d\n/,
     );
-    expect((await machine.runCommand(['top'])).stdout).toMatch(
-      /2 free, 1 suspect.* suspect: CUDA failed with/s,
-    );
     expect((await machine.runCommand(['metrics'])).stdout).toMatch(
       /^gpu_owner_gpu_suspect\{gpu="0",.*\} 1$/m,
     );
@@ -59,8 +56,8 @@ describe('a GPU on which CUDA fails', () => {
   });
 
   test.each([
-    ['jobs', () => Promise.all([1, 2, 3, 4, 5, 6].map(() => machine.runCommand(['submit', '--', ...SHOW])))],
-    ['an array', async () => [await machine.runCommand(['submit', '--array', '1-6', '--', ...SHOW])]],
+    ['jobs', () => Promise.all([1, 2, 3].map(() => machine.runCommand(['submit', '--', ...SHOW])))],
+    ['an array', async () => [await machine.runCommand(['submit', '--array', '1-3', '--', ...SHOW])]],
   ])('costs %s nothing', async (_, submit) => {
     for (const { code } of await submit()) expect(code).toBe(0);
     const { stdout } = await machine.runCommand(['jobs', '--json']);
@@ -128,14 +125,6 @@ describe('a GPU on which CUDA fails', () => {
     await until(async () => JSON.parse((await machine.runCommand(['queue', '--json'])).stdout).length === 1);
     await endHolder(holder);
     expect(await finished(waiting)).toMatchObject({ code: 0, stdout: `on ${uuidOf(1)}\n` });
-  });
-
-  test('lets a claim wait that has no other, and a limited wait end', async () => {
-    const { code, stderr } = await run(['--devices', '0', '--wait=1s']);
-    expect([code, stderr]).toEqual([
-      75,
-      expect.stringMatching(/timed out after 1 s: .*CUDA failed with 999/s),
-    ]);
   });
 
   test('is found by the doctor, which also sees it work again', async () => {

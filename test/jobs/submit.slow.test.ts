@@ -537,15 +537,6 @@ test('odd names and notes are shown as they are, and are names of files, never o
   expect(await jobs.list()).toHaveLength(1);
 });
 
-test('wait --timeout gives up with 75', async () => {
-  const id = await jobs.submit(['--', ...machine.untilFile('go')]);
-  const { code, stderr } = await jobs.run(['wait', '--timeout', '100ms', String(id)]);
-  expect({ code, stderr }).toEqual({
-    code: 75,
-    stderr: 'gpu-owner: timed out after 100ms: not all of these jobs have ended.\n',
-  });
-});
-
 test('a run in the foreground is listed, too', async () => {
   const child = machine.startCommand([
     'run',
@@ -573,12 +564,7 @@ test('a run in the foreground is listed, too', async () => {
   child.kill();
 });
 
-test('jobs says that there are none', async () => {
-  expect((await jobs.run(['jobs'])).stdout).toMatch(/^No jobs\./);
-  expect(await jobs.list()).toEqual([]);
-});
-
-test.each(['777', '000'])('what is kept is for its user alone, where the umask is %s', async (umask) => {
+test.each(['000'])('what is kept is for its user alone, where the umask is %s', async (umask) => {
   const id = await jobs.submit(['--', 'sh', '-c', 'umask'], { umask });
   expect(await jobs.wait(id)).toBe(0);
   expect(await jobs.logs(id)).toBe(`0${umask}\n`);
@@ -609,13 +595,6 @@ describe('a job whose number can’t be told doesn’t start', () => {
       await machine.run(['sh', '-c', gone, 'sh', process.execPath, command, ...words], starting),
     ).toMatchObject(refused);
     expect(await jobs.list()).toEqual([]);
-  });
-
-  test('of resubmit', async () => {
-    expect(await jobs.submit(['--', 'true'])).toBe(1);
-    expect(await jobs.wait(1)).toBe(0);
-    expect(await told(['resubmit', '1'], '>/dev/full')).toMatchObject(refused);
-    expect((await jobs.list()).map(({ id }) => id)).toEqual([1]);
   });
 });
 

@@ -39,7 +39,7 @@ afterEach(() => {
 
 /** Longer than a lone waiter takes to become small: the machine may be busy. */
 const RESTS = 60_000;
-const MANY = process.env.GPU_OWNER_SOAK ? 500 : 100;
+const MANY = process.env.GPU_OWNER_SOAK ? 500 : 40;
 const bridge = fixture('pty_bridge.py');
 
 /** Has the GPU until it is told to let it go. */
