@@ -46,6 +46,14 @@ export const GPU_OWNER = `exec ${process.execPath} ${launcher} "$@"`;
 const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 const VERSION_APART = `case $1 in --version) echo ${version};; *) ${GPU_OWNER};; esac`;
 
+/** Standard error without the lines about hosts that answer late, as they do on a busy machine. */
+export function withoutDelays(stderr: string): string {
+  return stderr.replace(
+    /^gpu-owner: (?:waiting for an answer of .*|\S+ is left out for now: no answer within 3 s)\n/gm,
+    '',
+  );
+}
+
 export class Hosts {
   /** The side that looks: it has no GPU. */
   readonly viewer = new Machine('none');
