@@ -13,8 +13,8 @@ export interface Case {
   /** When the user was warned. */
   warnedAt: number;
   lastSeenAt: number;
-  /** A process was killed: its like gets no SIGTERM, in which it would start others. */
-  hasKilled: boolean;
+  /** A process was killed, or another one computes after SIGTERM has ended it: its like gets no SIGTERM, in which it would start others. */
+  isStubborn: boolean;
   processes: Readonly<Record<string, CaseProcess>>;
 }
 
@@ -54,24 +54,29 @@ export function decideActions<Seen extends Sighting>(
   for (const [key, each] of Object.entries(before))
     if (now - each.lastSeenAt <= Math.max(graceMs, MEMORY_MS)) cases[key] = { ...each, processes: {} };
   const actions: Action<Seen>[] = [];
+  const seen = new Set(sightings.map(({ process }) => process));
   for (const sighting of sightings) {
     const known = cases[sighting.case] ?? {
       warnedAt: now,
       lastSeenAt: now,
-      hasKilled: false,
+      isStubborn: false,
       processes: {},
     };
-    const earlier = before[sighting.case]?.processes[sighting.process];
+    const earlierOnes = before[sighting.case]?.processes ?? {};
+    const earlier = earlierOnes[sighting.process];
+    const isStubborn =
+      known.isStubborn ||
+      Object.entries(earlierOnes).some(([name, each]) => each.terminatedAt !== null && !seen.has(name));
     const process = { ...(earlier ?? { seenAt: now, terminatedAt: null, killedAt: null }) };
     const leftMs = Math.max(0, known.warnedAt + graceMs - now);
-    const kind = earlier === undefined ? 'warn' : dueAction(process, leftMs, known.hasKilled, now, killMs);
+    const kind = earlier === undefined ? 'warn' : dueAction(process, leftMs, isStubborn, now, killMs);
     if (kind !== null) actions.push({ kind, sighting, leftMs });
     if (kind === 'terminate') process.terminatedAt = now;
     if (kind === 'kill') process.killedAt = now;
     cases[sighting.case] = {
       ...known,
       lastSeenAt: now,
-      hasKilled: known.hasKilled || kind === 'kill',
+      isStubborn: isStubborn || kind === 'kill',
       processes: { ...known.processes, [sighting.process]: process },
     };
   }
@@ -81,11 +86,11 @@ export function decideActions<Seen extends Sighting>(
 function dueAction(
   { terminatedAt, killedAt }: CaseProcess,
   leftMs: number,
-  hasKilled: boolean,
+  isStubborn: boolean,
   now: number,
   killMs: number,
 ): ActionKind | null {
   if (killedAt !== null || leftMs > 0) return null;
-  if (terminatedAt === null) return hasKilled ? 'kill' : 'terminate';
+  if (terminatedAt === null) return isStubborn ? 'kill' : 'terminate';
   return now - terminatedAt >= killMs ? 'kill' : null;
 }

@@ -24,6 +24,8 @@ const SIGNALS: Partial<Record<ActionKind, [number: number, name: string]>> = {
   kill: [9, 'SIGKILL'],
 };
 const ESRCH = 3;
+/** Until the next look, after a process of a user whose grace is over was found. */
+const AGAIN_MS = 1_000;
 
 /** Looks at all GPUs again and again, and deals with programs that compute where they may not. */
 export class Enforcer {
@@ -37,6 +39,8 @@ export class Enforcer {
   #mistake = '';
   #saveFailure = '';
   #missed: string | null = null;
+  /** When such a process was last found, in ms since boot: in looks far from each other, those that follow it would never be seen twice. */
+  #foundAt = Number.NEGATIVE_INFINITY;
   /** The user who could remove lease files, and have processes of their holders ended; null: only root can. */
   #remover: number | null = null;
 
@@ -107,7 +111,8 @@ export class Enforcer {
         if (failure !== error.message) this.#log(`can't look at the GPUs: ${sanitize(error.message, 500)}`);
         failure = error.message;
       }
-      await sleep(TIMEOUTS.enforceLook, signal);
+      const isSoon = bootMilliseconds() - this.#foundAt < TIMEOUTS.enforceKill;
+      await sleep(isSoon ? Math.min(AGAIN_MS, TIMEOUTS.enforceLook) : TIMEOUTS.enforceLook, signal);
     }
     this.#watch.release();
   }
@@ -124,6 +129,7 @@ export class Enforcer {
     const { cases, actions } = decideActions(this.#state.cases, offences, bootMilliseconds(), times);
     const counters = { ...this.#state.counters };
     for (const action of actions) if (this.#perform(action)) counters[action.kind]++;
+    if (actions.some(({ leftMs }) => leftMs === 0)) this.#foundAt = bootMilliseconds();
     this.#state = { cases, counters };
     if (!this.isDryRun) this.#save();
   }

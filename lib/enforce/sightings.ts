@@ -109,6 +109,7 @@ export class Watch {
       this.#leaseFiles.look(
         directory,
         gpus.flatMap(({ uuid }) => uuid || []),
+        () => search().files,
       );
     for (const gpu of gpus) {
       if (isDivided(gpu) || gpu.uuid === '') continue;

@@ -36,7 +36,7 @@ const STATE = schema.jsonOf(
       schema.record({
         warnedAt: time,
         lastSeenAt: time,
-        hasKilled: schema.flag,
+        isStubborn: schema.flag,
         processes: mapOf(
           schema.record({
             seenAt: time,

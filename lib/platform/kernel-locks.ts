@@ -142,8 +142,9 @@ export function searchLockedFiles(
 
 /** The processes with a lock that reaches this byte. @param files where to look, for those who ask more than once */
 export function ownersOf(descriptor: number, byte: number, files?: readonly OpenFile[]): LockOwner[] {
-  const pid = native().lockHolder(descriptor, OFD, EXCLUSIVE, byte, 1);
-  if (pid > 0) return [ownerOf(pid, false)]; // a POSIX lock: the kernel tells everybody
+  // The kernel tells everybody whose a POSIX lock is. Beside those of shares it may be anybody's.
+  const pid = files === undefined ? native().lockHolder(descriptor, OFD, EXCLUSIVE, byte, 1) : 0;
+  if (pid > 0) return [ownerOf(pid, false)];
   const { dev, ino } = fstatSync(descriptor);
   const owners = new Map<number, LockOwner>();
   for (const { pid, number, locks } of files ?? lockedFiles()) {

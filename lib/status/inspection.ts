@@ -1,5 +1,5 @@
 import { fstatSync } from 'node:fs';
-import { isLocked, LEASE, type LockDirectory, leaseName, ownersOfRemoved } from '../claims/index.ts';
+import { findRemovedLeases, isLocked, LEASE, type LockDirectory, leaseName } from '../claims/index.ts';
 import type { GPU } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { type LockOwner, type OpenFile, ownersOf } from '../platform/index.ts';
@@ -26,11 +26,18 @@ interface LeaseFile {
  */
 export class LeaseFiles {
   readonly #files = new Map<string, LeaseFile[]>();
+  /** The files that have had a lease's name, and those that were removed before: by the name. */
+  readonly #named = new Map<string, Set<string>>();
+  readonly #removed = new Map<string, Set<string>>();
   #directory: Pick<LockDirectory, 'all' | 'itself'> | null = null;
   #look = 0;
 
-  /** Looks which leases last. @param uuids the GPUs and instances that there are now */
-  look(directory: Pick<LockDirectory, 'all' | 'itself' | 'openForProbe'>, uuids: readonly string[]): void {
+  /** Looks which leases last. @param uuids the GPUs and instances that there are now @param search finds the locks of all processes */
+  look(
+    directory: Pick<LockDirectory, 'all' | 'itself' | 'openForProbe'>,
+    uuids: readonly string[],
+    search: () => readonly OpenFile[],
+  ): void {
     this.#directory = directory;
     this.#look++;
     for (const uuid of new Set([...uuids, ...this.#files.keys()])) {
@@ -40,6 +47,7 @@ export class LeaseFiles {
         if (descriptor < 0) continue;
         const { dev, ino } = fstatSync(descriptor);
         const identity = `${dev} ${ino}`;
+        this.#noteRemoved(directory, uuid, identity, search);
         const known = files.find((file) => file.identity === identity);
         if (known !== undefined) known.isNamed = true;
         if (known !== undefined || !isLocked(descriptor)) native().fileClose(descriptor);
@@ -48,6 +56,23 @@ export class LeaseFiles {
       if (files.length === 0) this.#files.delete(uuid);
       else this.#files.set(uuid, files);
     }
+  }
+
+  /**
+   * Nobody can remove a file that is root's. So leases whose files were removed are as old as the first look at the file that has the name
+   * now, and what looks like one later is forged.
+   */
+  #noteRemoved(
+    directory: Pick<LockDirectory, 'all' | 'itself'>,
+    uuid: string,
+    identity: string,
+    search: () => readonly OpenFile[],
+  ): void {
+    const named = this.#named.get(uuid) ?? new Set();
+    if (named.has(identity)) return;
+    this.#named.set(uuid, named.add(identity));
+    const removed = findRemovedLeases(directory, leaseName(uuid), search()).map((lease) => lease.identity);
+    this.#removed.set(uuid, new Set([...(this.#removed.get(uuid) ?? []), ...removed]));
   }
 
   #lasting(uuid: string): LeaseFile[] {
@@ -76,7 +101,10 @@ export class LeaseFiles {
     const owners = all
       .filter(({ isNamed, since }) => !isNamed || since === first)
       .flatMap(({ descriptor }) => ownersOf(descriptor, LEASE, files));
-    if (this.#directory !== null) owners.push(...ownersOfRemoved(this.#directory, leaseName(uuid), files));
+    const removed =
+      this.#directory === null ? [] : findRemovedLeases(this.#directory, leaseName(uuid), files);
+    const isKnown = ({ identity }: { identity: string }) => this.#removed.get(uuid)?.has(identity) === true;
+    owners.push(...removed.filter(isKnown).map(({ owner }) => owner));
     return owners.length > 0 || parent === null ? owners : this.owners({ uuid: parent, parent: null }, files);
   }
 

@@ -45,7 +45,7 @@ async function lock(directory: string): Promise<ChildProcess> {
 function look(): (number | undefined)[] {
   const all = [join(root, 'first'), join(root, 'other')];
   const openForProbe = (name: string, path = '') => native().fileOpenForProbe(join(path, name));
-  files.look({ all, openForProbe, itself: () => -1 }, [UUID]);
+  files.look({ all, openForProbe, itself: () => -1 }, [UUID], () => []);
   // Not of all processes: on a busy machine, the search for these ends before it is done.
   const locked = lockedFiles(
     WAIT_TIMEOUT_MS,

@@ -58,14 +58,33 @@ test('once one was killed, others get SIGKILL in the next look: they would start
   ]);
 });
 
+test('one who starts another process each time that SIGTERM has ended one gets SIGKILL', () => {
+  const looks = [...repeat('a', 10), 'a', 'b', 'b', 'bc', 'cd', 'd'];
+  expect(actionsOf(looks).slice(10)).toEqual([
+    'terminate a',
+    'warn b',
+    'kill b',
+    'warn c',
+    'kill c, warn d',
+    'kill d',
+  ]);
+  // Who ends on SIGTERM, and comes back later, doesn't.
+  expect(actionsOf([...repeat('a', 11), '', 'b', 'b']).slice(10)).toEqual([
+    'terminate a',
+    '',
+    'warn b',
+    'terminate b',
+  ]);
+});
+
 test('a user who comes back much later is warned again', () => {
   const later = decideActions(
-    { 'bob on GPU 0': { warnedAt: 0, lastSeenAt: 0, hasKilled: true, processes: {} } },
+    { 'bob on GPU 0': { warnedAt: 0, lastSeenAt: 0, isStubborn: true, processes: {} } },
     [{ case: 'bob on GPU 0', process: 'a' }],
     700_000,
     TIMES,
   );
-  expect(later.cases['bob on GPU 0']).toMatchObject({ warnedAt: 700_000, hasKilled: false });
+  expect(later.cases['bob on GPU 0']).toMatchObject({ warnedAt: 700_000, isStubborn: false });
 });
 
 test('nothing comes sooner because the state was lost, or because nobody looked for a while', () => {

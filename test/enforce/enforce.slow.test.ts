@@ -281,6 +281,39 @@ sys.stdin.read()`;
     expect(enforcer.lines.some((line) => line.includes(`(pid ${pid},`))).toBe(false);
   });
 
+  test('a user who forges locks of a lease whose file was removed, or starts a process each moment, is found', async () => {
+    machine.configure('enforce: { grace: 0s }\n');
+    await startHolder(machine, ['--devices', '0'], alice);
+    const enforcer = enforce([], withTimeouts({ enforceLook: 20_000, enforceKill: 20_000 }));
+    const first = await intrude(0, 'plain', bob);
+    await ended(first);
+    const forger = machine.start([python, fixture('forger.py'), LIBRARY, machine.lockDirectory], {
+      uid: CAROL,
+    });
+    const forging = Number(await output(forger, /^ready (\d+)/m));
+    await ended(forging);
+    const again = machine.start([python, fixture('again.py'), LIBRARY, '3'], bob);
+    await output(again, /^ready/m);
+    await looks(enforcer, /^sent SIGKILL to .*uid 65533\)/);
+  });
+
+  test('a lock of another kind on a GPU with shares protects nobody', async () => {
+    machine.configure('enforce: { grace: 0s }\n');
+    const words = ['run', '--placeholder', 'none', '--devices', '0', '--memory', '10GiB', '--'];
+    const program = [python, fixture('intruder.py'), LIBRARY, '0', 'plain'];
+    const holder = Number(await output(machine.startCommand([...words, ...program], alice), /^ready (\d+)/m));
+    const lock = `import fcntl, sys
+fcntl.lockf(open(sys.argv[1], "r+b"), fcntl.LOCK_SH, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()`;
+    const file = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
+    await output(machine.start([python, '-c', lock, file], { uid: CAROL }), /^locked/m);
+    const pid = await intrude(0, 'plain', bob);
+    enforce();
+    await ended(pid);
+    expect(isAlive(holder)).toBe(true);
+  });
+
   test('it goes on where its state can’t be written and the user can’t be told, and says so', async () => {
     machine.configure('enforce: { grace: 1s }\nnotifyCommand: [/etc/passwd/none]\n');
     await startHolder(machine, ['--devices', '0'], alice);

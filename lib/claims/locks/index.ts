@@ -22,6 +22,7 @@ export {
 } from './lease-end.ts';
 export {
   FIRST_EPOCH,
+  findRemovedLeases,
   findUnexplained,
   type Holder,
   isEpochHeld,
@@ -35,7 +36,6 @@ export {
   leaseNames,
   levelOf,
   levelOrTop,
-  ownersOfRemoved,
   probeLease,
   probeWhole,
   readHolder,

@@ -295,26 +295,34 @@ function removedLease(directory: LockDirectory, name: string, mode: number): Loc
   return null;
 }
 
+/** A process with a lease whose file was removed. */
+export interface RemovedLease {
+  owner: LockOwner;
+  /** Names the file as long as it is open. */
+  identity: string;
+}
+
 /**
- * The processes with a lease of this name whose file was removed. Any user can lock the byte of a name: these have also locked a
- * file without a name.
+ * The leases of this name whose files were removed. Any user can lock the byte of a name: these processes have also locked a file without
+ * a name. A lock of more bytes is no lease's.
  * @param files where to look
  */
-export function ownersOfRemoved(
+export function findRemovedLeases(
   directory: Pick<LockDirectory, 'all' | 'itself'>,
   name: string,
   files: readonly OpenFile[],
-): LockOwner[] {
+): RemovedLease[] {
   const byte = byteOfName(name);
   const directories = directory.all.map((path) => statusBehind(directory.itself(path))?.inode);
   const hasName = ({ inode, start, last }: KernelLock) =>
-    directories.includes(inode) && start <= byte + 1 && byte <= last;
+    directories.includes(inode) && start >= byte && last <= byte + 1;
   const pids = new Set(files.filter(({ locks }) => locks.some(hasName)).map(({ pid }) => pid));
-  const isRemoved = ({ pid, number, locks }: OpenFile) =>
-    pids.has(pid) &&
-    locks.some(({ start, last }) => start === LEASE && last === LEASE) &&
-    statusAt(`/proc/${pid}/fd/${number}`)?.links === 0;
-  return files.filter(isRemoved).map(({ pid }) => ownerOf(pid, true));
+  return files.flatMap(({ pid, number, locks }) => {
+    const isLease = pids.has(pid) && locks.some(({ start, last }) => start === LEASE && last === LEASE);
+    const file = isLease ? statusAt(`/proc/${pid}/fd/${number}`) : null;
+    if (file?.links !== 0) return [];
+    return [{ owner: ownerOf(pid, true), identity: `${file.device} ${file.inode}` }];
+  });
 }
 
 function unexplained({ descriptor }: LeaseFile): LockOwners {
