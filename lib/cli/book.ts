@@ -109,6 +109,10 @@ function repeatsOf(
     throw usage(`--until: '${sanitize(until, 60)}' is not a date; use one such as 2026-12-31`);
   const repeats: number[] = [];
   const end = new Date(date).setHours(24);
+  if (end <= from)
+    throw usage(
+      `--until: that day is over before the booking begins at ${formatMoment(from)}; use a later date`,
+    );
   const time = new Date(from);
   for (let last = from; ; last = time.getTime()) {
     time.setDate(time.getDate() + days);

@@ -54,7 +54,7 @@ export function parseDate(value: string, option: string): number | null {
 
 /** The beginnings of a month such as '2026-10', and of the next one, in local time. @throws ERR_INVALID_ARGUMENT */
 export function parseMonth(value: string, option: string): { from: number; until: number } {
-  const [, year, month] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(value.trim()) ?? [];
+  const [, year, month] = /^(19[7-9]\d|[2-9]\d{3})-(0[1-9]|1[0-2])$/.exec(value.trim()) ?? [];
   if (year === undefined)
     throw invalidArgument(`${option}: ${showValue(value)} is not a month; use one such as '2026-10'`);
   const first = (later: number) => new Date(Number(year), Number(month) - 1 + later, 1).getTime();

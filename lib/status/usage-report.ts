@@ -99,7 +99,7 @@ export function reportCSV({ rows, by }: Report): string {
   const lines = rows.map(
     ({ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }) =>
       csvLine(
-        [key, leases, gpuHours.toFixed(2), share, p50, p90, idleShare, energyKWh].map((each) =>
+        [key, leases, gpuHours.toFixed(2), share?.toFixed(4), p50, p90, idleShare, energyKWh].map((each) =>
           String(each ?? ''),
         ),
       ),

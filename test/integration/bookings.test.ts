@@ -119,6 +119,10 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
       [['--for', '25h', '--every', 'day', '--until', date(3)], 'longer than until its repeat'],
       [['--for', '1h', '--every', 'day'], '--every: until when?'],
       [['--for', '1h', '--until', date(3)], '--until is for --every'],
+      [
+        ['--for', '1h', '--every', 'day', '--until', date(-1)],
+        '--until: that day is over before the booking',
+      ],
       [['--for', '1h', '--every', 'day', '--until', date(200)], 'more than 100 times'],
       [['--for', '100000000h'], 'after the year 9999'],
     ] as const;

@@ -26,7 +26,7 @@ test('--csv has a header, and quotes names of programs', async () => {
   await machine.runCommand(['run', '--', program, 'secret']);
   const { stdout } = await machine.runCommand(['report', '--by', 'job', '--csv']);
   expect(stdout).toMatch(
-    /^job,leases,gpu_hours,share,waited_seconds_p50,waited_seconds_p90,idle_share,energy_kwh\n"\w+:a ""b"", c",1,/,
+    /^job,leases,gpu_hours,share,waited_seconds_p50,waited_seconds_p90,idle_share,energy_kwh\n"\w+:a ""b"", c",1,\d+\.\d\d,\d\.\d{4},/,
   );
 });
 
@@ -68,6 +68,7 @@ test('--month, and --since with --until, count what was used in that time, and -
 test('times and users that make no sense are refused', async () => {
   const mistakes = [
     [['--month', '2025-13'], "--month: '2025-13' is not a month; use one such as '2026-10'"],
+    [['--month', '0000-01'], "--month: '0000-01' is not a month"],
     [['--month', '9999-01'], '--month: 9999-01 has not begun'],
     [['--month', '2025-10', '--since', '1d'], '--month contradicts --since and --until'],
     [['--since', '2025-02-30'], "--since: '2025-02-30' is not a time; there is no such day"],
