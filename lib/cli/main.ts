@@ -1,8 +1,7 @@
 import { asError, CommandEnd, EXIT_CODES, GPUOwnerError } from '../errors.ts';
-import { commandProblem, showExtraCertificates } from '../jobs/index.ts';
-import { closest, onWarning, sanitize, shellWords, showValue, systemError } from '../platform/index.ts';
+import { onWarning, sanitize, showExtraCertificates, systemError } from '../platform/index.ts';
 import { type Command, type Commands, commandLineOf, optionsOf } from './command.ts';
-import { simulateMachine, usage } from './command-line.ts';
+import { simulateMachine } from './command-line.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
 import { versionText } from './installation.ts';
 import { UnknownWordError } from './mistakes.ts';
@@ -79,13 +78,7 @@ async function findCommand(
 ): Promise<Command> {
   const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (entry !== undefined) return entry.load();
-  if (name.startsWith('-')) throw usage(`options follow the name of a command; see ${called} --help`);
-  const unknown = `there is no command ${showValue(name)}`;
-  const near = closest(name, Object.keys(commands));
-  if (near !== null) throw new UnknownWordError(unknown, `did you mean '${near}'?`);
-  if (commands !== COMMANDS || commandProblem([name]) !== null)
-    throw new UnknownWordError(unknown, `see ${called} --help`);
-  throw usage(`${unknown}; write: ${sanitize(shellWords(['gpu-owner', 'run', name, ...args]), 200)}`);
+  throw (await import('./unknown-command.ts')).unknownCommand(commands, name, called, args);
 }
 
 /** Failures of the machine, wherever they happen. */

@@ -1,28 +1,12 @@
 import { GPUOwnerError } from '../errors.ts';
 import { native } from '../native.ts';
-import { setVariables, systemError } from '../platform/index.ts';
+import { systemError } from '../platform/index.ts';
 
 /** The native program that keeps what a command needs: its place in the wait queue, then the leases of its GPUs. */
 export const KEEPER = 'gpu-owner-keeper';
 
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
-
-/** The launcher's variable with the value of `NODE_EXTRA_CA_CERTS` while Node.js starts. */
-export const EXTRA_CERTIFICATES = 'GPU_OWNER_EXTRA_CA_CERTS';
-
-/** As the launcher does, for a program of ours that this process becomes: Node.js would take 50 ms to read these certificates. */
-export function hideExtraCertificates(): void {
-  const { NODE_EXTRA_CA_CERTS: file } = process.env;
-  if (!file || !/^[\w/.+,@:=%-]+$/.test(file)) return;
-  setVariables({ NODE_EXTRA_CA_CERTS: undefined, [EXTRA_CERTIFICATES]: file });
-}
-
-/** Undoes {@link hideExtraCertificates}, also the launcher's: processes that this one starts find the variable. */
-export function showExtraCertificates(): void {
-  const file = process.env[EXTRA_CERTIFICATES];
-  if (file) setVariables({ NODE_EXTRA_CA_CERTS: file, [EXTRA_CERTIFICATES]: undefined });
-}
 
 /** Descriptors that are handed on have numbers from this one on: Node.js marks low ones close-on-exec, and leaves these alone. */
 export const FIRST_DESCRIPTOR = 200;

@@ -4,6 +4,7 @@ import { basename, dirname, resolve } from 'node:path';
 import { LockDirectory, queueUp, requestLimits, type Slot } from '../claims/index.ts';
 import { errorCode, ifPossible } from '../errors.ts';
 import {
+  EXTRA_CERTIFICATES,
   errorReason,
   formatMoment,
   invalidArgument,
@@ -12,7 +13,6 @@ import {
   schema,
   showValue,
 } from '../platform/index.ts';
-import { EXTRA_CERTIFICATES } from './inherited.ts';
 import {
   arrayOf,
   formatBefore,

@@ -7,6 +7,7 @@ import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } fro
 import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
 import {
+  hideExtraCertificates,
   invalidArgument,
   ownProgram,
   pathIn,
@@ -14,17 +15,16 @@ import {
   saveMessages,
   schema,
   setVariables,
+  showExtraCertificates,
   systemError,
   TIMEOUTS,
 } from '../platform/index.ts';
 import {
   changesTo,
   FIRST_DESCRIPTOR,
-  hideExtraCertificates,
   INHERITED,
   KEEPER,
   parseInherited,
-  showExtraCertificates,
   withoutDescriptors,
 } from './inherited.ts';
 import { readJob, readLimit } from './job-record.ts';

@@ -10,7 +10,13 @@ export {
   type SocketFile,
   tokenDigest,
 } from './endpoint.ts';
-export { prepend, setVariables } from './environment.ts';
+export {
+  EXTRA_CERTIFICATES,
+  hideExtraCertificates,
+  prepend,
+  setVariables,
+  showExtraCertificates,
+} from './environment.ts';
 export {
   decode,
   type FileStatus,
