@@ -11,7 +11,7 @@ import { endLeftovers, removeDirectory } from './leftovers.js';
 const HELP = `Usage: npm run bench [-- OPTIONS] [NAME...]
 
 Measures gpu-owner beside nvidia-smi and an empty Node.js program. All figures
-take about nine minutes; with names (${Object.keys(figures).join(', ')}),
+take about a quarter of an hour; with names (${Object.keys(figures).join(', ')}),
 only those are measured.
 
   --quick        few rounds: shows that benchmarks work, not how fast things are
