@@ -26,8 +26,12 @@ const GROUPS = [
 async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (changesJobs(parsed)) return;
   rejectOperands(parsed);
-  const list = (entries: readonly QueueEntry[]) =>
-    entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n');
+  const list = (entries: readonly QueueEntry[]) => {
+    const width = Math.max(pageWidth(), 60);
+    if (entries.length === 0) return 'Nobody is waiting.';
+    const shorten = remembered(shortReason);
+    return entries.map((entry) => paragraph(entry, width, shorten)).join('\n');
+  };
   if (isForHosts(parsed.values))
     return askFleet('queue', parsed, 'queue', ({ host, records }) => `${host}:\n${list(records)}\n`);
   const entries = await getQueue();
@@ -50,7 +54,7 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
   return true;
 }
 
-function paragraph(entry: QueueEntry): string {
+function paragraph(entry: QueueEntry, width: number, shorten: (reason: string) => string): string {
   const { position, count, memory, user, pid, command, since, job, name, note, stopped, why } = entry;
   const when = formatSince(since);
   const who = [
@@ -60,7 +64,7 @@ function paragraph(entry: QueueEntry): string {
     [job === null ? '' : `, job ${job}`, name === null ? '' : `${job === null ? ', ' : ' '}${name}`].join(''),
     stopped ? ', suspended: skipped until it resumes' : '',
   ].join('');
-  const reasons = [fitColumns(`${INDENT}${together(entry)}`, Math.max(pageWidth(), 60))];
+  const reasons = [fitColumns(`${INDENT}${together(entry, shorten)}`, width)];
   reasons.unshift(...entry.details.map((text) => INDENT + text));
   if (note !== null) reasons.unshift(`${INDENT}note: ${note}`);
   if (entry.waitUntil !== null) {
@@ -71,11 +75,26 @@ function paragraph(entry: QueueEntry): string {
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
 }
 
+/** A reason without what comes after the holder and the end. */
+function shortReason(reason: string): string {
+  return reason.replace(/ \(.*| *; note: .*/s, '');
+}
+
+/** The same function, for texts of which the same few come again and again. */
+function remembered(of: (text: string) => string): typeof of {
+  const known = new Map<string, string>();
+  return (text) => {
+    const result = known.get(text) ?? of(text);
+    known.set(text, result);
+    return result;
+  };
+}
+
 /** 'GPU 0,1: leased by bob since 14:03; GPU 2: …' */
-function together({ waitingFor }: QueueEntry): string {
+function together({ waitingFor }: QueueEntry, shorten: (reason: string) => string): string {
   const byReason = new Map<string, string[]>();
   for (const gpu of waitingFor) {
-    const reason = gpu.reason.replace(/ \(.*| *; note: .*/s, ''); // the holder and the end come first
+    const reason = shorten(gpu.reason);
     byReason.set(reason, [...(byReason.get(reason) ?? []), label(gpu)]);
   }
   return [...byReason].map(([reason, labels]) => `GPU ${labels.join(',')}: ${reason}`).join('; ');

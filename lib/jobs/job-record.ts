@@ -4,7 +4,7 @@ import { fstatSync, readSync, writeSync } from 'node:fs';
 import { CLASSES } from '../claims/index.ts';
 import { ifPossible } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
-import { readBlock, schema, statusBehind, textBlock } from '../platform/index.ts';
+import { type FileStatus, readBlock, schema, statusBehind, textBlock } from '../platform/index.ts';
 
 const { epochMs, flag, listOf, matching, nullable, optional, or, record, text, whole } = schema;
 const PID = whole(2 ** 22, 1);
@@ -219,17 +219,39 @@ function shortened(contents: Partial<JobProgress & JobCancellation>): typeof con
   return { ...contents, failure: { ...failure, message: cut(failure.message) } };
 }
 
-/** Whether the job's byte is locked. */
-export function isAlive({ request: { lock }, progress, end }: StoredJob): boolean {
-  const descriptor = native().fileOpenForProbe(lock.path);
-  if (descriptor >= 0) {
-    try {
-      if (isSameFile(descriptor, lock))
-        // With shared mode: processes that wait for its end have read locks.
-        return native().lockProbe(descriptor, OFD, SHARED, lock.byte, 1) >= 0;
-    } finally {
-      native().fileClose(descriptor);
+/** The file of locks that was asked last, for those who ask for many jobs: with each close, the kernel goes through all its locks. */
+export class OpenLocks {
+  #path = '';
+  #descriptor = -1;
+  #status: FileStatus | null = null;
+
+  /** A descriptor of the file in which a job has locked its byte; -1: the file was removed. */
+  at({ path, device, inode }: JobRequest['lock']): number {
+    if (path !== this.#path) {
+      this.close();
+      this.#path = path;
+      this.#descriptor = native().fileOpenForProbe(path);
+      this.#status = this.#descriptor < 0 ? null : statusBehind(this.#descriptor);
     }
+    return this.#status?.inode === inode && this.#status.device === device ? this.#descriptor : -1;
+  }
+
+  close(): void {
+    if (this.#descriptor >= 0) native().fileClose(this.#descriptor);
+    this.#path = '';
+    this.#descriptor = -1;
+  }
+}
+
+/** Whether the job's byte is locked. @param opened stays open, for others */
+export function isAlive({ request: { lock }, progress, end }: StoredJob, opened?: OpenLocks): boolean {
+  const locks = opened ?? new OpenLocks();
+  try {
+    const descriptor = locks.at(lock);
+    // With shared mode: processes that wait for its end have read locks.
+    if (descriptor >= 0) return native().lockProbe(descriptor, OFD, SHARED, lock.byte, 1) >= 0;
+  } finally {
+    if (opened === undefined) locks.close();
   }
   // The file was removed. Processes of the job have it open still.
   return [end?.keeper, end?.front, end?.pid, progress?.pid].some((pid) => signalJob(pid, lock, 0) === 0);

@@ -3,23 +3,24 @@ import { GPUOwnerError } from '../errors.ts';
 import { findUid, isoTime, sanitize, showValue, userName } from '../platform/index.ts';
 import type { Job, QueueEntry } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
-import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
+import { isAlive, type JobPart, OpenLocks, type StoredJob } from './job-record.ts';
 import { JobStore } from './job-store.ts';
 
 export type { Job } from '../shapes/index.ts';
 
-/** A job's own state, without what the locks of the machine tell. @param since see {@link JobStore.read} */
+/** A job's own state, without what the locks of the machine tell. @param since see {@link JobStore.read} @param opened see {@link isAlive} */
 export function stateOf(
   store: JobStore,
   id: number,
   since?: number,
+  opened?: OpenLocks,
 ): { job: StoredJob; state: Job['state'] } | null {
   const before = store.read(id, since);
   if (before === null) return null;
   // The end is written before the lock goes: of a thousand that have ended, none need be asked for it.
   const isEnded = before.progress?.failure !== undefined || before.end?.ended != null;
   if (isEnded) return { job: before, state: endState(before) };
-  if (isAlive(before)) {
+  if (isAlive(before, opened)) {
     return { job: before, state: isWaiting(before) ? 'waiting' : 'running' };
   }
   // The job may have ended since it was read.
@@ -89,19 +90,20 @@ export function listJobs({ user, all, lockDirectory, queue }: JobFilter): Job[] 
   if (uid === own) {
     const store = JobStore.open();
     const since = all ? undefined : Date.now() - RECENT_MS;
+    const opened = new OpenLocks();
+    const holderOf = lookUp(activity);
     for (const id of store.ids()) {
       known.add(id);
-      const found = stateOf(store, id, since);
+      const found = stateOf(store, id, since, opened);
       if (found === null) continue;
       const ended = endOf(found.job);
       const isRecent = ended === null || (since !== undefined && ended > since);
       const isEndedPart = found.job.request.part !== undefined && !isLiving(found.state);
-      if (all || (isRecent && !isEndedPart)) jobs.push(listedJob(found, activity));
+      if (all || (isRecent && !isEndedPart)) jobs.push(listedJob(found, holderOf));
     }
+    opened.close();
   }
-  const others = holders.filter(
-    ({ info }) => isWanted(info) && !(info.job !== undefined && known.has(info.job)),
-  );
+  const others = holders.filter(({ info }) => isWanted(info) && !(info.job != null && known.has(info.job)));
   return [...jobs, ...others.map(describeRun)];
 }
 
@@ -109,7 +111,7 @@ export function listJobs({ user, all, lockDirectory, queue }: JobFilter): Job[] 
 export function jobAt(store: JobStore, id: number, queue?: readonly QueueEntry[]): Job {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(id);
-  return listedJob(found, isLiving(found.state) ? readActivity(undefined, queue) : NO_ACTIVITY);
+  return listedJob(found, isLiving(found.state) ? lookUp(readActivity(undefined, queue)) : NO_HOLDER);
 }
 
 /** A job whose end is known: something that it has left may have its lock still. null: there is none, or its end isn't known. */
@@ -117,12 +119,27 @@ export function endedJob(store: JobStore, id: number): Job | null {
   const job = store.read(id);
   if (job === null) return null;
   const isKnown = job.progress?.failure !== undefined || typeof job.end?.ended === 'number';
-  return isKnown || !isAlive(job) ? listedJob({ job, state: endState(job) }, NO_ACTIVITY) : null;
+  return isKnown || !isAlive(job) ? listedJob({ job, state: endState(job) }, NO_HOLDER) : null;
 }
 
 const MAX_REASON_LENGTH = 1_000;
 const SUSPENDED = 'suspended: it keeps its GPUs; `fg`, or kill -CONT, continues it';
-const NO_ACTIVITY: Pick<Activity, 'leases' | 'waiting'> = { leases: [], waiting: [] };
+
+/** What locks tell of a job: its request, or its lease. */
+interface HolderLookup {
+  waiterOf: (id: number, pid: number | undefined) => WaitingRequest | undefined;
+  leaseOf: (id: number) => Activity['leases'][number] | undefined;
+}
+
+const NO_HOLDER: HolderLookup = { waiterOf: () => undefined, leaseOf: () => undefined };
+
+/** Where several claim to be the same job's, the first counts. */
+function lookUp({ leases, waiting }: Activity): HolderLookup {
+  const own = leases.filter(({ info }) => info.uid === process.geteuid?.()).reverse();
+  const byJob = new Map(own.map((each) => [each.info.job, each]));
+  const byProcess = new Map(waiting.toReversed().map((each) => [`${each.info.job} ${each.info.pid}`, each]));
+  return { leaseOf: (id) => byJob.get(id), waiterOf: (id, pid) => byProcess.get(`${id} ${pid}`) };
+}
 
 /** When it ended, in ms since 1970; null: unknown, or it hasn't. A job that is lost counts as ended when it was submitted or started. */
 function endOf({ progress, end, cancellation, request }: StoredJob): number | null {
@@ -131,17 +148,12 @@ function endOf({ progress, end, cancellation, request }: StoredJob): number | nu
 
 function listedJob(
   { job, state }: { job: StoredJob; state: Job['state'] },
-  activity: Pick<Activity, 'leases' | 'waiting'>,
+  { waiterOf, leaseOf }: HolderLookup,
 ): Job {
   const { request, progress, cancellation } = job;
   const isOver = !isLiving(state);
-  const waiter =
-    state === 'waiting'
-      ? activity.waiting.find(({ info }) => info.job === request.id && info.pid === progress?.pid)
-      : undefined;
-  const holder = activity.leases.find(
-    ({ info }) => info.job === request.id && info.uid === process.geteuid?.(),
-  );
+  const waiter = state === 'waiting' ? waiterOf(request.id, progress?.pid) : undefined;
+  const holder = leaseOf(request.id);
   const time = (ms: number | null | undefined) => (typeof ms === 'number' ? isoTime(ms) : null);
   const { done, total } = progress ?? {};
   return {
@@ -206,7 +218,7 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     id: null,
     name: info.name ?? null,
     state: waits ? 'waiting' : 'running',
-    reason: waits ? each.why : info.suspended ? SUSPENDED : null,
+    reason: waits ? each.why : each.info.suspended ? SUSPENDED : null,
     position: waits ? each.position : null,
     count: waits ? each.count : each.gpus.length,
     gpus: waits ? [] : each.gpus,
@@ -215,7 +227,7 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     user: info.user,
     pid: info.pid,
     started: waits ? null : info.since,
-    until: info.until ?? null,
+    until: waits ? null : (each.info.until ?? null),
     idle: waits ? null : each.idle,
   };
 }

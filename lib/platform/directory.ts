@@ -156,8 +156,12 @@ export function textBlock(text: string, length: number): Buffer {
  * Reads a block of a file that others may have damaged, and on which nothing depends: what can't be read counts as empty, with a warning.
  * @returns at most this many bytes
  */
-export function readBlock(descriptor: number, length: number, position = 0): Buffer {
-  const block = Buffer.allocUnsafe(length);
+export function readBlock(
+  descriptor: number,
+  length: number,
+  position = 0,
+  block = Buffer.allocUnsafe(length),
+): Buffer {
   for (let tries = 1; ; tries++) {
     try {
       return block.subarray(0, readSync(descriptor, block, 0, length, position));

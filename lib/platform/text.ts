@@ -155,8 +155,12 @@ export function wrapText(text: string, width: number): string[] {
 const wide = () =>
   /[\p{Emoji_Presentation}\u1100-\u115f\u2e80-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{20000}-\u{3fffd}]/u;
 
+const ONE_COLUMN_EACH = /^[ -~]*$/;
+
 /** A line that is too wide would be broken by the terminal, and only its last part could be erased. @param width in columns */
 export function fitColumns(text: string, width: number): string {
+  if (ONE_COLUMN_EACH.test(text))
+    return text.length <= width ? text : `${text.slice(0, Math.max(0, width - 1))}…`;
   const isWide = wide();
   let used = 0;
   let kept = '';

@@ -33,7 +33,8 @@ interface Holder {
 
 /** A request in the wait queue. */
 export interface WaitingRequest {
-  info: LeaseInfo;
+  info: Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'command' | 'since'> &
+    Partial<Pick<QueueEntry, 'job' | 'name' | 'note'>>;
   /** 1 is served first. */
   position: number;
   count: number;
@@ -50,12 +51,9 @@ export interface Activity {
 
 /**
  * Reads the holders and the wait queue. Without a lock directory, there are none.
- * @param queue as the driver was asked for it: what it says of a request is better @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
+ * @param queue as the driver was asked for it: it says more, and isn't read again @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
-export function readActivity(
-  lockDirectory: string | undefined,
-  queue: readonly Pick<QueueEntry, 'pid' | 'since' | 'why'>[] = [],
-): Activity {
+export function readActivity(lockDirectory: string | undefined, queue: readonly QueueEntry[] = []): Activity {
   const directory = LockDirectory.find(checkDirectory(lockDirectory, 'lockDirectory'), loadConfiguration());
   if (directory === null)
     return { leases: [], waiting: [], counts: { granted: 0, handedOver: 0, refused: 0 } };
@@ -73,6 +71,16 @@ export function readActivity(
       byGPU.set(gpuOfShare(id) ?? id, holder);
     }
   }
+  const waiting = queue.length > 0 ? queue.map(requestOf) : readRequests(directory, byGPU);
+  return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };
+}
+
+function requestOf(entry: QueueEntry): WaitingRequest {
+  const { position, count, stopped, why } = entry;
+  return { info: entry, position, count, isSuspended: stopped, why };
+}
+
+function readRequests(directory: LockDirectory, byGPU: ReadonlyMap<string, Holder>): WaitingRequest[] {
   const holdings = holdingsWhenAsked(directory);
   const all = [...readWaiters(directory, null, holdings)];
   const uses = [...new Set(all.flatMap(({ uuids }) => uuids))].map((uuid) => {
@@ -80,9 +88,8 @@ export function readActivity(
     return { uuid, lease, state: lease === null ? ('free' as const) : ('leased' as const) };
   });
   const waiters = showKeptSets(all, uses);
-  const known = new Map(queue.map(({ pid, since, why }) => [`${pid} ${since}`, why]));
   const ahead = new RequestsAhead();
-  const waiting = waiters.map((waiter, i) => {
+  return waiters.map((waiter, i) => {
     const { info, count, isSuspended, uuids } = waiter;
     const gpus = uuids.map((uuid): WantedGPU => {
       const holder = byGPU.get(uuid);
@@ -91,12 +98,10 @@ export function readActivity(
       const state = lease === null ? 'unknown' : 'leased';
       return { index, instance, uuid, reason: null, shares: [], booking: null, state, lease };
     });
-    const why =
-      known.get(`${info.pid} ${info.since}`) ?? whyWaiting(waiter, { ahead, gpus, latestStart: null });
+    const why = whyWaiting(waiter, { ahead, gpus, latestStart: null });
     for (const each of activeWaiters([waiter])) ahead.add(each);
     return { info, position: i + 1, count, isSuspended, why };
   });
-  return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };
 }
 
 /** The shortest of them; null: one isn't idle. */

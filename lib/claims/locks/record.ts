@@ -110,15 +110,13 @@ export function encodeRecord(contents: object): Uint8Array {
   return textBlock(JSON.stringify(contents), RECORD_SIZE);
 }
 
-/** Blocks are filled up with these. */
-const SPACE = 0x20;
+const RECORD = schema.jsonOf(schema.object);
 
 /** A record as found, or null where there is none that can be read. Every member may be missing or absurd. */
 export function decodeRecord(block: Uint8Array): Readonly<Record<string, unknown>> | null {
-  let length = Math.min(block.byteLength, MAX_RECORD_BYTES);
-  while (length > 0 && (block[length - 1] ?? 0) <= SPACE) length--;
-  const bytes = Buffer.from(block.buffer, block.byteOffset, length);
-  return schema.readAs(schema.jsonOf(schema.object), bytes.toString('utf8'));
+  const bytes = Buffer.from(block.buffer, block.byteOffset, Math.min(block.byteLength, MAX_RECORD_BYTES));
+  // Most of it are blanks: the end is looked for in the bytes.
+  return schema.readAs(RECORD, bytes.toString('utf8', 0, bytes.lastIndexOf('}') + 1));
 }
 
 /** The record at the beginning of a file. */

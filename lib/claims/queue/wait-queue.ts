@@ -65,6 +65,9 @@ interface KnownAhead {
 const knownAhead = new Map<string, KnownAhead>();
 const MAX_KNOWN = 64;
 
+/** For one block at a time: a new buffer for each of a thousand takes longer than reading it. */
+const blockBuffer = Buffer.alloc(RECORD_SIZE);
+
 export function rememberAhead(
   { path }: LockDirectory,
   slot: number,
@@ -204,7 +207,7 @@ export class WaitQueue {
     holdings = holdingsWhenAsked(this.#directory),
     bookings = bookingsWhenAsked(this.#directory),
   ): Waiter | null {
-    const block = readBlock(this.#descriptor, RECORD_SIZE, blockOffset(slot));
+    const block = readBlock(this.#descriptor, RECORD_SIZE, blockOffset(slot), blockBuffer);
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;

@@ -134,10 +134,11 @@ export const TAG_LENGTH = DIGITS.reduce((sum, digits) => sum + digits + 1, -1);
 /** null: this is none. Anybody may have written it. */
 export function parseTag(text: string): Tag | null {
   if (!/^[012] \d{16} \d{16} \d{16} \d{10}$/.test(text)) return null;
-  const [index = 0, start = 0, end = 0, joined = 0, uid = 0] = text.split(' ').map(Number);
+  const number = (at: number, digits: number) => Number(text.slice(at, at + digits));
+  const [start, end, joined, uid] = [number(2, 16), number(19, 16), number(36, 16), number(53, 10)];
   if (start > MAX_UNITS || end > MAX_UNITS || joined > MAX_UNITS) return null;
   return {
-    class: CLASSES[index] ?? 'normal',
+    class: CLASSES[number(0, 1)] ?? 'normal',
     start,
     end: Math.max(start, end),
     joined,

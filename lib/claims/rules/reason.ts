@@ -19,21 +19,28 @@ const MAX_USERS = 4;
 export function whyHere(index: number, queue: readonly Placed[]): string | null {
   const own = queue[index];
   if (own === undefined || own.scope !== null || own.tag === null) return null;
-  const isOwn = ({ info }: Placed) => info.uid === own.info.uid;
-  const others = queue.filter(
-    (each, i) => each.scope === null && !isOwn(each) && (i < index || each.slot < own.slot),
-  );
-  if (others.length === 0) return null;
+  const users = new Set<string>();
+  let [before, hasOthers, isAfterUrgent] = [0, false, false];
+  // Each request of a queue looks at all of it, so no list is made of them.
+  for (let i = 0; i < queue.length; i++) {
+    const { scope, tag, slot, info } = queue[i] as Placed;
+    if (scope !== null || (i >= index && slot >= own.slot)) continue;
+    const isNormal = i < index && tag?.class === 'normal';
+    if (info.uid === own.info.uid) {
+      if (isNormal) before++;
+      continue;
+    }
+    hasOthers = true;
+    if (tag?.class === 'urgent') isAfterUrgent = true;
+    if (isNormal) users.add(info.user);
+  }
+  if (!hasOthers) return null;
   const { class: kind } = own.tag;
   if (kind === 'urgent') return 'urgent: before all others';
   if (kind === 'preemptible') return 'preemptible: after all others';
-  const ahead = queue.slice(0, index).filter(({ scope, tag }) => scope === null && tag?.class === 'normal');
-  const users = [...new Set(ahead.filter((each) => !isOwn(each)).map(({ info }) => info.user))];
-  const before = ahead.filter(isOwn).length;
-  const named = users.slice(0, MAX_USERS).map((user) => `${user}'s`);
-  if (users.length > MAX_USERS) named.push(`${users.length - MAX_USERS} other users'`);
+  const named = [...users].slice(0, MAX_USERS).map((user) => `${user}'s`);
+  if (users.size > MAX_USERS) named.push(`${users.size - MAX_USERS} other users'`);
   if (before > 0) named.push(`${before} of ${own.info.user}'s own`);
-  const isAfterUrgent = others.some(({ tag }) => tag?.class === 'urgent');
   const turn =
     named.length === 0
       ? `${own.info.user}: next turn`
