@@ -25,6 +25,7 @@ export const CATALOGUE = {
   'lock-directory': 'ok',
   'lock-directory-passed-over': 'warning',
   'lock-directory-removable': 'warning',
+  'lock-directory-crowded': 'warning',
   'lock-directory-private': 'problem',
   'locks-broken': 'problem',
 

@@ -5,16 +5,20 @@ import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { ifPossible } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
+  Directory,
   formatBytes,
   formatMode,
   isRoot,
+  listWords,
   type Mount,
   mountOf,
+  pathIn,
   readMounts,
   statusOf,
   systemError,
   userName,
 } from '../platform/index.ts';
+import { ledgerDirectory } from '../usage/index.ts';
 import type { Report } from './finding.ts';
 
 const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. That directory is not private.`;
@@ -53,8 +57,34 @@ export function checkLockDirectory(report: Report): void {
   }
   // A user who simulates may well want the directory for themselves.
   if (!isSimulated && mount !== null) reportPrivate(report, path, mount);
+  reportCrowd(report, path);
   report.step(`trying a lock in ${path}`);
   reportLocking(report, path);
+}
+
+/** A user with more files than this has planted them. */
+const MANY_FILES = 1_000;
+/** Upper bound on the files whose owner is asked for. */
+const MAX_FILES = 50_000;
+
+/** Users who slow down all claims: each reads all names of the directory. */
+function reportCrowd(report: Report, path: string): void {
+  const ledger = ledgerDirectory(path, simulatedMachine() !== null);
+  for (const each of new Set([path, ledger ?? path])) {
+    const counts = new Map<number, number>();
+    for (const name of (Directory.at(each)?.names() ?? []).slice(0, MAX_FILES)) {
+      const uid = statusOf(pathIn(each, name))?.uid;
+      if (uid !== undefined) counts.set(uid, (counts.get(uid) ?? 0) + 1);
+    }
+    const crowd = [...counts].filter(([, count]) => count > MANY_FILES);
+    if (crowd.length === 0) continue;
+    const whose = listWords(crowd.map(([uid, count]) => `${count} of ${userName(uid)}`));
+    report.add(
+      'lock-directory-crowded',
+      `${each} has very many files, ${whose}. Each claim reads their names.`,
+      `As root: \`find ${each} -maxdepth 1 -uid ${crowd[0]?.[0]} | head\` shows some of them. Ask their owner, and remove those that are neither leases nor bookings.`,
+    );
+  }
 }
 
 const SIMULATED = "the simulated machine's own";

@@ -11,6 +11,8 @@ import {
   invalidArgument,
   MAX_TIME,
   machineUid,
+  pathIn,
+  statusOf,
   systemError,
   userName,
 } from '../platform/index.ts';
@@ -23,6 +25,7 @@ import {
   bookingName,
   bookingRules,
   describeBooking,
+  MAX_BOOKINGS,
   readBookingFiles,
   type StoredBooking,
   stampBookings,
@@ -132,7 +135,7 @@ function book(
     ...(repeats.length === 0 ? {} : { repeats }),
     ...(note === null ? {} : { note }),
   };
-  for (let id = 1; ; id++) {
+  for (let id = 1; id <= MAX_BOOKINGS; id++) {
     if (ids.has(bookingName(id))) continue;
     const booking: Booking = { ...stored, id, maker, uid, gid: group?.gid ?? null, madeAt: now };
     const all = times.map((time) => ({ ...booking, ...time }));
@@ -159,6 +162,21 @@ function book(
       isVolatile,
     };
   }
+  throw new GPUOwnerError(
+    'ERR_LOCK_DIRECTORY',
+    `no number is left for a booking: there are ${MAX_BOOKINGS} files booking-* in ${directory.path}${ownersText(directory)}. As root, remove those that \`gpu-owner bookings\` doesn't list.`,
+  );
+}
+
+/** ', 1000 of mallory' */
+function ownersText(directory: LockDirectory): string {
+  const counts = new Map<number, number>();
+  for (let id = 1; id <= MAX_BOOKINGS; id++) {
+    const uid = statusOf(pathIn(directory.path, bookingName(id)))?.uid;
+    if (uid !== undefined) counts.set(uid, (counts.get(uid) ?? 0) + 1);
+  }
+  const [most] = [...counts].sort((a, b) => b[1] - a[1]);
+  return most === undefined ? '' : `, ${most[1]} of ${userName(most[0])}`;
 }
 
 const EEXIST = 17;

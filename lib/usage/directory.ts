@@ -47,13 +47,17 @@ export const LEDGER_NAME = /^(\d{1,10})-(\d{4}-\d\d)(?:\.[0-9a-f]{16})?\.jsonl$/
 /** As much is written and read of a user's month, in bytes: 80,000 leases of one GPU. */
 export const MAX_MONTH_BYTES = 32 * 1024 ** 2;
 
+/** Upper bound on the files that a claim looks at: any user can create files with names of others. */
+export const MAX_CLAIM_FILES = 256;
+
 /** The name of a user's file of a month where another user has taken the usual one. No user can foresee it. */
 export function ownLedgerName(directory: Directory, uid: number, month: string): string {
   const isOwn = (name: string) => {
-    const isMeant = name.startsWith(`${uid}-${month}.`) && LEDGER_NAME.test(name);
-    const status = isMeant ? directory.statusOf(name) : null;
+    const status = directory.statusOf(name);
     return status?.uid === uid && status.links === 1;
   };
+  const isMeant = (name: string) => name.startsWith(`${uid}-${month}.`) && LEDGER_NAME.test(name);
   const random = process.getBuiltinModule('node:crypto').randomBytes(8).toString('hex');
-  return directory.names().find(isOwn) ?? `${uid}-${month}.${random}.jsonl`;
+  const names = directory.names().filter(isMeant).slice(0, MAX_CLAIM_FILES);
+  return names.find(isOwn) ?? `${uid}-${month}.${random}.jsonl`;
 }

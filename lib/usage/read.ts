@@ -11,7 +11,7 @@ import {
   statusBehind,
   userName,
 } from '../platform/index.ts';
-import { LEDGER_NAME, ledgerError, MAX_MONTH_BYTES } from './directory.ts';
+import { LEDGER_NAME, ledgerError, MAX_CLAIM_FILES, MAX_MONTH_BYTES } from './directory.ts';
 import { END_BYTES } from './line.ts';
 
 /** A lease as the ledger has it. */
@@ -150,9 +150,15 @@ const MAX_RECENT_FILES = 8;
 export function meanHours(path: string, uid: number, now = Date.now()): number | null {
   const directory = Directory.at(path);
   if (directory === null) return null;
-  const names = directory.names();
-  const recent = (isWanted: (name: string) => boolean) =>
-    filesOf(directory, now - RECENT_MS, new Map(), names.filter(isWanted), now);
+  const first = isoTime(Math.max(0, now - RECENT_MS)).slice(0, 7);
+  const names = directory
+    .names()
+    .filter((name) => (LEDGER_NAME.exec(name)?.[2] ?? '') >= first)
+    .sort((a, b) => a.length - b.length); // usual names before random ones
+  const recent = (isWanted: (name: string) => boolean) => {
+    const wanted = names.filter(isWanted).slice(0, MAX_CLAIM_FILES);
+    return filesOf(directory, now - RECENT_MS, new Map(), wanted, now);
+  };
   const isOf = (user: number) => (name: string) => name.startsWith(`${user}-`);
   const own = lastEnded(recent(isOf(uid)), now);
   if (own.length > 0) return mean(own);

@@ -82,6 +82,18 @@ test.skipIf(noOtherUser !== null)(
   },
 );
 
+test.skipIf(noOtherUser !== null)(
+  `a user who has planted files is named${because(noOtherUser)}`,
+  async () => {
+    makeDirectory();
+    const plant = 'cd "$0" && for i in $(seq 1001); do : >"booking-$i"; done';
+    await machine.run(['sh', '-c', plant, directory], { uid: NOBODY });
+    const crowded = await examine();
+    expect(crowded).toMatchObject({ code: 0, ids: ['lock-directory-crowded'] });
+    expect(said(crowded, 'lock-directory-crowded')).toMatch(/ 1001 of nobody\..* -> As root: `find /);
+  },
+);
+
 test('a lock directory that the configuration file names is said to be', async () => {
   makeDirectory();
   const file = join(machine.directory, 'config.yaml');

@@ -63,6 +63,23 @@ test.skipIf(uid !== 0)('a file that somebody else has made for a user doesn’t 
   expect(hours(1000)).toBeNull();
 });
 
+test.skipIf(uid !== 0)(
+  'files that others plant under a user’s name are opened up to a bound, after the user’s own',
+  () => {
+    write(1000, [4, 6]);
+    const month = new Date(Date.now() - DAY).toISOString().slice(0, 7);
+    for (let i = 0; i < 2_000; i++) {
+      const path = join(directory, 'usage', `1000-${month}.${String(i).padStart(16, '0')}.jsonl`);
+      writeFileSync(path, '');
+      chownSync(path, 1001, 1001);
+    }
+    const opened = vi.spyOn(Directory.prototype, 'openForProbe');
+    expect(hours(1000)).toBeCloseTo(5);
+    expect(opened.mock.calls.length).toBeLessThan(300);
+    opened.mockRestore();
+  },
+);
+
 test('a file of any length is read from its end only, and lines that make no sense don’t count', () => {
   write(uid, [...Array(5_000).fill(9), ...Array(20).fill(2)]);
   expect(hours(uid)).toBeCloseTo(2);

@@ -26,7 +26,12 @@ import {
   type RequestClass,
 } from '../rules/index.ts';
 
-const NAME = /^booking-(\d{1,9})$/;
+/**
+ * Upper bound on the numbers of bookings: any user can create files with such names, and each claim opens all of them. A booking that
+ * was made has such a number, so no other file hides it.
+ */
+export const MAX_BOOKINGS = 1_024;
+const isBookingName = (name: string) => Number(/^booking-([1-9]\d{0,3})$/.exec(name)?.[1]) <= MAX_BOOKINGS;
 const MAX_BYTES = 16 * 1024;
 export const MAX_NOTE_LENGTH = 200;
 /** How often a booking is repeated at most. */
@@ -68,7 +73,7 @@ export function readBookingFiles(
   if (directory === null) return [];
   const found: StoredBooking[] = [];
   for (const path of directory.all) {
-    const names = directory.namesIn(path).filter((name) => NAME.test(name));
+    const names = directory.namesIn(path).filter(isBookingName);
     for (const name of names) {
       for (const { descriptor, status } of directory.filesOfOwners(name, [path])) {
         const owner = machineUid(status.uid);

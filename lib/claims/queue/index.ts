@@ -5,6 +5,7 @@ export {
   bookingName,
   bookingRules,
   describeBooking,
+  MAX_BOOKINGS,
   MAX_NOTE_LENGTH,
   MAX_REPEATS,
   readBookingFiles,
