@@ -29,6 +29,7 @@ import {
   hostName,
   listWords,
   lockersOf,
+  MANY_LOCKS,
   now,
   sleeping,
   type Waiting,
@@ -186,9 +187,6 @@ function nameOfLease(directory: LockDirectory, key: LeaseKey): string {
   return leaseName(level.uuid, level.depth);
 }
 
-/** More locks than a share has: a process with this many is another program. */
-const MANY_LOCKS = 1_000;
-
 /** Names the processes with this many locks on a lease file, as far as this user can see them. */
 function explainDamage(candidate: Candidate, directory: LockDirectory, key: LeaseKey): Candidate {
   const name = nameOfLease(directory, key);
@@ -252,9 +250,17 @@ function nameOf({ all }: LockDirectory, { uuid, job }: LeaseKey): string {
 
 function explain(
   { lease, verdict }: Candidate,
-  { path, owners, isRemoved }: LockOwners,
+  { path, owners, isRemoved, isUncertain }: LockOwners,
 ): Pick<Candidate, 'lease' | 'verdict'> {
   const [owner] = owners;
+  if (isUncertain) {
+    const whose =
+      owner === undefined
+        ? "`lslocks` shows whose they are, to root all users'"
+        : `most of them of ${describeOwner(owner)}: end it`;
+    const reason = `may be leased: a program has locked ${path}, and the kernel has too many locks to find the lease among them; ${whose}`;
+    return { lease, verdict: { ...verdict, reason } };
+  }
   const removed = `but its lease file was removed from ${path}`;
   if (owner === undefined) {
     const reason = isRemoved

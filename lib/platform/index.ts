@@ -52,6 +52,8 @@ export {
   type LockOwner,
   lockedFiles,
   lockersOf,
+  MANY_LOCKS,
+  mostLocks,
   type OpenFile,
   ownerOf,
   ownersOf,

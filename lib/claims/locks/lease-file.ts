@@ -5,6 +5,7 @@ import {
   countLocks,
   type KernelLock,
   type LockOwner,
+  mostLocks,
   type OpenFile,
   ownerOf,
   ownersOf,
@@ -124,22 +125,27 @@ export function lockName(itself: number, name: string, mode: number): boolean {
 
 /** @param own a byte that this open file has locked */
 function isByteLocked(itself: number, name: string, mode: number, own = -1): boolean {
+  return othersOfName(itself, name, mode, own) > 0;
+}
+
+/** How many others have locked it; Infinity: the machine has too many locks to tell. */
+function othersOfName(itself: number, name: string, mode: number, own = -1): number {
   const first = byteOfName(name);
-  if (native().lockProbe(itself, OFD, EXCLUSIVE, first, mode === EXCLUSIVE ? 2 : 1) < 0) return false;
-  return isHeldByte(itself, first, own) || (mode === EXCLUSIVE && isHeldByte(itself, first + 1, own));
+  if (native().lockProbe(itself, OFD, EXCLUSIVE, first, mode === EXCLUSIVE ? 2 : 1) < 0) return 0;
+  return othersOfByte(itself, first, own) || (mode === EXCLUSIVE ? othersOfByte(itself, first + 1, own) : 0);
 }
 
 /**
- * Whether a lease has locked this byte. Any user can lock the whole directory: a lock of more than a byte is no lease's, but may stand before
+ * How many other leases have locked this byte. Any user can lock the whole directory: a lock of more than a byte is no lease's, but may stand before
  * that of a lease, which only the kernel's list shows then.
  */
-function isHeldByte(itself: number, byte: number, own: number): boolean {
+function othersOfByte(itself: number, byte: number, own: number): number {
   const startOf = (at: number) => native().lockProbe(itself, OFD, EXCLUSIVE, at, 1);
   const start = startOf(byte);
-  if (start < 0) return false;
-  if (start === byte && startOf(byte + 1) !== byte) return true;
+  if (start < 0) return 0;
+  if (start === byte && startOf(byte + 1) !== byte) return 1;
   const maxAgeMs = own < 0 ? LIST_MAX_AGE_MS : 0;
-  return countLocks(statusBehind(itself)?.inode ?? 0, byte, maxAgeMs) > Number(byte === own);
+  return Math.max(0, countLocks(statusBehind(itself)?.inode ?? 0, byte, maxAgeMs) - Number(byte === own));
 }
 
 /** How long the kernel's list counts for readers, in ms: to read it keeps all from locking. */
@@ -258,6 +264,8 @@ export interface LockOwners {
   owners: readonly LockOwner[];
   /** The lease file was removed, and the path is that of the lock directory. */
   isRemoved?: true;
+  /** The kernel's list of locks is too long to tell whether there is a lease: the owner has most of them. */
+  isUncertain?: true;
 }
 
 /** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
@@ -289,7 +297,10 @@ function unexplainedIn(
 function removedLease(directory: LockDirectory, name: string, mode: number): LockOwners | null {
   for (const path of directory.all) {
     const itself = directory.itself(path);
-    if (itself < 0 || !isByteLocked(itself, name, mode)) continue;
+    const others = itself < 0 ? 0 : othersOfName(itself, name, mode);
+    if (others === 0) continue;
+    if (others === Number.POSITIVE_INFINITY)
+      return { path, owners: [mostLocks()].filter((owner) => owner !== null), isUncertain: true };
     return { path, owners: ownersOf(itself, byteOfName(name)), isRemoved: true };
   }
   return null;
