@@ -52,6 +52,7 @@ export function reportOf({ uses, skipped }: Ledger, options: SumOptions): Report
       skip(skipped, use.uid);
       continue;
     }
+    if (total === 0) continue; // such as of a claim that was killed at once
     if (longest.length < MAX_LONGEST || total > (longest.at(-1)?.ms ?? 0)) {
       longest.push({ use, ms: total });
       longest.sort((a, b) => b.ms - a.ms);

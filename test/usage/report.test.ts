@@ -47,7 +47,10 @@ test('--month, and --since with --until, count what was used in that time, and -
   };
   writeFileSync(
     join(ledger, `${uid}-2025-10.jsonl`),
-    lease('2025-09-30T23:00', 3) + lease('2025-10-15T12:00', 1.25) + lease('2025-10-31T23:30', 1),
+    lease('2025-09-30T23:00', 3) +
+      lease('2025-10-15T12:00', 1.25) +
+      lease('2025-10-31T23:30', 1) +
+      lease('2025-12-24T12:00', 0),
   );
   const hours = async (...args: string[]) => {
     const { code, stdout, stderr } = await machine.runCommand(['report', '--csv', ...args]);
@@ -58,6 +61,8 @@ test('--month, and --since with --until, count what was used in that time, and -
   expect(await hours('--since', '2025-10-01', '--until', '2025-11-01')).toBe('3 3.75');
   expect(await hours('--since', '2025-10-15 12:30', '--until', '2025-10-15 13:00')).toBe('1 0.50');
   expect(await hours('--month', '2025-11')).toBe('1 0.50');
+  // Nothing was held then.
+  expect(await hours('--month', '2025-12')).toBe('');
   expect(await hours('--month', '2025-10', '--user', String(uid))).toBe('3 3.75');
   expect(await hours('--month', '2025-10', '--user', String(NOBODY))).toBe('');
   const { stdout } = await machine.runCommand(['report', '--month', '2025-10']);
