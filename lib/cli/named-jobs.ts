@@ -65,6 +65,7 @@ export async function extend(words: readonly string[]): Promise<void> {
   const duration = words.at(-1) ?? '';
   if (words.length < 2) throw usage('write gpu-owner jobs extend 17 2h: it lets job 17 run 2 hours longer');
   const ms = parseDuration(duration, 'jobs extend');
+  if (ms === 0) throw usage('jobs extend: how much longer? For example: gpu-owner jobs extend 17 2h');
   const { here, elsewhere } = byHost(words.slice(0, -1));
   const others =
     elsewhere.size === 0

@@ -74,6 +74,7 @@ test('what can’t be extended is refused, and a part of an array is extended', 
   for (const [words, code, message] of [
     ['1', 64, /write gpu-owner jobs extend 17 2h/],
     ['1 soon', 64, /jobs extend: 'soon'/],
+    ['2_1 0', 64, /jobs extend: how much longer/],
     ['1 1h', 64, /job 1 has no time limit, so it runs until it ends/],
     ['2 1h', 64, /job 2 is an array; extend its parts one by one, such as 2_0/],
     ['2_1 1h', 0, /^$/],
