@@ -33,7 +33,7 @@ const GROUPS = [
       ...countOption('book'),
       from: {
         value: 'TIME',
-        help: "begin at TIME (default now): 'tomorrow 9:00', 'friday 14:30', '2026-01-31 9:00', '+2h'",
+        help: "begin at TIME (default now): 'tomorrow 9:00', 'friday 14:30', '2026-01-31', '+2h'",
         candidates: ['now', '+1h', 'tomorrow 9:00'],
       },
       for: { value: 'DURATION', help: 'end after DURATION', candidates: ['1h', '4h', '8h'] },

@@ -1,7 +1,7 @@
 // Options of commands that start jobs in the background.
 import type { JobAddress } from '../fleet/index.ts';
 import { type JobElsewhere, type JobHooks, type JobOptions, parseMove } from '../jobs/index.ts';
-import { formatMoment, parseDate, parseMoment } from '../platform/index.ts';
+import { formatMoment, parseMoment } from '../platform/index.ts';
 import { type InferValues, type OptionTable, usage } from './command-line.ts';
 import { addressOf, jobWords, withoutBrackets } from './job-address.ts';
 import { print, say } from './output.ts';
@@ -65,14 +65,14 @@ export async function jobOptions(
   };
 }
 
-/** Whether a word is a time, and no job: '22:00', 'friday 9:00', '2026-01-31', '+2h'. */
+/** Whether a word is a time, and no job: '22:00', 'friday 9:00', 'tomorrow', '2026-01-31', '+2h'. */
 function isTime(word: string): boolean {
-  return /^\+|^\d{4}-\d\d-\d\d|(?:^|\s)\d{1,2}:\d\d$/.test(word);
+  return /^\+|^\d{4}-\d\d-\d\d|(?:^|\s)\d{1,2}:\d\d$|^tomorrow$/i.test(word);
 }
 
 /** @throws ERR_INVALID_ARGUMENT */
 function notBefore(word: string, now: number): number {
-  const time = parseDate(word, '--after') ?? parseMoment(word, '--after', now);
+  const time = parseMoment(word, '--after', now);
   if (time >= now) return time;
   throw usage(`--after: ${formatMoment(time)} is over; use a time to come`);
 }

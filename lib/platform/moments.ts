@@ -9,7 +9,7 @@ const EXAMPLES = "'tomorrow 9:00', 'monday 14:30', '2026-01-31 9:00', '+2h' or '
 
 /**
  * ms since 1970 from 'now', '+2h', '9:00' (the next one), 'today 9:00', 'tomorrow 9:00', 'friday 9:00', '2026-01-31 9:00' or
- * '2026-01-31T09:00Z', all but the last in local time. A time of day that occurs twice, as clocks are set back, is the first.
+ * '2026-01-31T09:00Z', all but the last in local time; a day alone is its midnight. A time of day that occurs twice, as clocks are set back, is the first.
  * @param now as `Date.now()` @throws ERR_INVALID_ARGUMENT, also for a time of day that clocks leave out
  */
 export function parseMoment(value: string, option: string, now = Date.now()): number {
@@ -22,8 +22,9 @@ export function parseMoment(value: string, option: string, now = Date.now()): nu
     const moment = Date.parse(value.trim().toUpperCase());
     if (!Number.isNaN(moment)) return moment;
   }
+  const whole = /^[a-z]+$|^\d{4}-\d\d-\d\d$/.test(text) ? `${text} 0:00` : text;
   const [, day, hours, minutes] =
-    /^(?:(\S+)[\st]+)?(\d{1,2}):(\d\d)$/.exec(text.replace(/(\d)t(\d)/, '$1 $2')) ?? [];
+    /^(?:(\S+)[\st]+)?(\d{1,2}):(\d\d)$/.exec(whole.replace(/(\d)t(\d)/, '$1 $2')) ?? [];
   if (hours === undefined || Number(hours) > 23 || Number(minutes) > 59) throw noMoment(option, value);
   const at = (days: number) => atTime(now, days, Number(hours), Number(minutes), option, value);
   if (day === undefined) {

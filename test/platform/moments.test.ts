@@ -30,6 +30,10 @@ test.each([
   ['wed 9:00', '2026-01-14T08:00Z'],
   ['wed 10:00', '2026-01-07T09:00Z'],
   ['tue 0:00', '2026-01-12T23:00Z'],
+  ['tomorrow', '2026-01-07T23:00Z'],
+  ['Friday', '2026-01-08T23:00Z'],
+  ['wed', '2026-01-13T23:00Z'],
+  ['2026-01-31', '2026-01-30T23:00Z'],
   ['2026-01-31 9:00', '2026-01-31T08:00Z'],
   ['2026-07-31 9:00', '2026-07-31T07:00Z'],
   ['2026-01-31T09:00', '2026-01-31T08:00Z'],
@@ -41,7 +45,9 @@ test.each([
 
 test.each([
   ['', 'is not a time; use'],
-  ['tomorrow', 'is not a time; use'],
+  ['soon', 'is not a time; use'],
+  ['tomorow', 'did you mean tomorrow?'],
+  ['2026-02-30', 'is not a time; use'],
   ['25:00', 'is not a time; use'],
   ['2026-02-30 9:00', 'is not a time; use'],
   ['2026-02-30T09:00Z', 'is not a time; use'],
