@@ -226,12 +226,12 @@ class Executors(OnMachine):
             script = self.pool(
                 f"""
                 with Executor(max_workers=4) as pool:
-                    for future in [pool.submit(call, f"{storm}-{{n}}", 0.1) for n in range(12)]:
+                    for future in [pool.submit(call, f"{storm}-{{n}}", 0.1) for n in range(8)]:
                         print(type(future.exception()).__name__)
                 """
             )
             begun = sum(self.logged("begin").values())
-            for number in range(1, 4):
+            for number in range(1, 3):
                 self.soon("begin", begun + 2 * number)
                 for pid in self.running(f"{storm}-"):
                     if chance.random() < 0.5:
@@ -265,7 +265,7 @@ class Executors(OnMachine):
     UNTIL_BEGUN = """
         with Executor(max_workers=2) as pool:
             while f"begin {other}" not in open(LOG).read() if os.path.exists(LOG) else True:
-                list(pool.map(call, [f"r{next(numbers)}" for _ in range(8)], [0.1] * 8))
+                list(pool.map(call, [f"r{next(numbers)}" for _ in range(4)], [0.3] * 4))
             print("done")
         """
 
@@ -390,10 +390,10 @@ class Executors(OnMachine):
                     for each in (pool, standard):
                         list(each.map(time.sleep, [0] * 4))
                         begin = time.perf_counter()
-                        list(each.map(time.sleep, [0.01] * 100))
+                        list(each.map(time.sleep, [0.01] * 50))
                         took = time.perf_counter() - begin
                         best[each] = min(best.get(each, took), took)
-            print(f"{best[pool] * 10:.1f} ms, {best[standard] * 10:.1f} ms per call")
+            print(f"{best[pool] * 20:.1f} ms, {best[standard] * 20:.1f} ms per call")
             """
         )
         ours, standard = map(float, re.findall(r"[\d.]+(?= ms)", lines[0]))
@@ -409,9 +409,9 @@ class Executors(OnMachine):
         os.chmod(self.calls, 0o666)
         one = self.pool(self.UNTIL_BEGUN, "import itertools\nnumbers, other = itertools.count(), 'n'\nos.umask(0)")
         self.soon("begin", 2)
-        main = "with Executor(max_workers=2) as pool: print(len(list(pool.map(call, [f'n{n}' for n in range(4)], [0.1] * 4))))"
+        main = "with Executor(max_workers=2) as pool: print(len(list(pool.map(call, [f'n{n}' for n in range(2)], [0.1] * 2))))"
         two = self.pool(main, "os.umask(0)", {"HOME": self.directory}, python=as_nobody)
-        for script, expected in ((one, "done\n"), (two, "4\n")):
+        for script, expected in ((one, "done\n"), (two, "2\n")):
             code, out, err = script.end()
             self.assertEqual((code, out), (0, expected), err)
         self.assertEqual(set(self.logged("begin").values()), {1})

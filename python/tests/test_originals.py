@@ -321,7 +321,6 @@ class Scheduler(OnMachine):
                 print("used")
                 input()
                 for claim in (
-                    lambda: gpu_owner.GPUScheduler(specific_gpus=[0]),
                     lambda: gpu_owner.GPUScheduler(exclude=[1], num_gpus=3),
                     lambda: gpu_owner.lock_gpu(uid=0, wait=True),
                 ):
@@ -338,7 +337,7 @@ class Scheduler(OnMachine):
             )
         )
         self.assertEqual(script.line(), "used")
-        for expected in ([0], [0, 2, 3], [0]):
+        for expected in ([0, 2, 3], [0]):
             with self.occupied("--devices=0,2,3", "--gpus=3"):
                 script.go()
                 until(lambda: json.loads(self.gpu_owner("queue", "--json").decode()), "the script waits")
@@ -454,7 +453,11 @@ WITNESS = (
     TORCH
     + """
 import subprocess
-machine = {gpu.uuid[4:].replace("-", ""): gpu.index for gpu in gpu_owner.status()}
+class Machine(dict):
+    def __missing__(self, uuid):  # the UUIDs of a machine without a name end with the number
+        return int(uuid[-1], 16)
+named = not os.environ["GPU_OWNER_SIMULATE"].isdigit()
+machine = Machine((gpu.uuid[4:].replace("-", ""), gpu.index) for gpu in gpu_owner.status()) if named else Machine()
 def here(device=None):
     return machine[use(Device.current if device is None else int(str(device).replace("cuda:", "")))]
 CHILD = '''
@@ -468,7 +471,9 @@ print(bytes(uuid).hex())
 def below(devices=None, ranks=1):
     env = dict(os.environ) if devices is None else {**os.environ, "CUDA_VISIBLE_DEVICES": devices}
     def output(rank):
-        return subprocess.check_output([sys.executable, "-c", CHILD], env={**env, "LOCAL_RANK": str(rank)}).decode().strip()
+        # In a job, gpu-owner's sitecustomize translates what a program passes on.
+        site = [] if "GPU_OWNER_JOB" in os.environ else ["-S"]
+        return subprocess.check_output([sys.executable, *site, "-c", CHILD], env={**env, "LOCAL_RANK": str(rank)}).decode().strip()
     return [machine[output(rank)] for rank in range(ranks)]
 """
 )
@@ -522,11 +527,6 @@ class Idioms(OnMachine):
         ):
             self.assertEqual(self.witnessed(self.SCHEDULED, {"CUDA_VISIBLE_DEVICES": visible}), [told])
 
-    def test_in_a_job(self):
-        words = [sys.executable, "-c", "import gpu_owner, os, sys\n" + WITNESS + textwrap.dedent(self.SCHEDULED)]
-        job = self.start_words([str(COMMAND), "run", "--devices=1,3", "--gpus=2", "--", *words])
-        self.assertEqual(job.end(), (0, "[0, 1] [1, 3] [1] [1, 3] 1\n", ""))
-
     def test_numbers_as_text_in_a_job(self):
         """f"{gpu_ids[0]}" is a number of CUDA's there, and would be another GPU in a child."""
         source = """
@@ -534,13 +534,14 @@ class Idioms(OnMachine):
             with gpu_owner.GPUScheduler(num_gpus=2, memory_free_threshold_gb=1, power_threshold_w=None) as gpu_ids:
                 for text in (f"{gpu_ids[0]}", f"{gpu_ids[1]}", ",".join(f"{gpu}" for gpu in gpu_ids), "%d,%d" % tuple(reversed(gpu_ids)), str(gpu_ids)[1:-1]):
                     print(below(text, ranks=text.count(",") + 1), end=" ")
-                nested = [os.environ["GPU_OWNER_COMMAND"], "run", "--visible-devices=index", "--", sys.executable, "-c", CHILD]
+                print([here(f"cuda:{gpu}") for gpu in gpu_ids], here(), end=" ")
+                nested = [os.environ["GPU_OWNER_COMMAND"], "run", "--visible-devices=index", "--", sys.executable, "-S", "-c", CHILD]
                 outside = {name: value for name, value in os.environ.items() if name not in ("GPU_OWNER_JOB", "CUDA_VISIBLE_DEVICES")}
                 print(machine[subprocess.check_output(nested, env=outside).decode().strip()])
             """
         words = [sys.executable, "-c", "import gpu_owner, os, sys\n" + WITNESS + textwrap.dedent(source)]
         job = self.start_words([str(COMMAND), "run", "--devices=1-3", "--gpus=2", "--", *words], {"GPU_OWNER_COMMAND": str(COMMAND)})
-        self.assertEqual(job.end(), (0, "[1] [2] [1, 2] [2, 1] [1, 2] 0\n", ""))
+        self.assertEqual(job.end(), (0, "[1] [2] [1, 2] [2, 1] [1, 2] [1, 2] 1 0\n", ""))
 
     def test_narrow_for_those_who_want_it(self):
         lines = self.witnessed(
@@ -595,8 +596,6 @@ class Idioms(OnMachine):
     def test_an_owner_of_safe_gpu_lasts_until_the_process_ends(self):
         for program in (
             "def get_device():\n    owner = safe_gpu.GPUOwner()\n    return 'cuda:0'\ndevice = get_device()",
-            "class Program:\n    def init(self):\n        safe_gpu.GPUOwner(1, logger=None)\n        self.device = 'cuda:0'\n"
-            "program = Program()\nprogram.init()\ndevice = program.device",
             "safe_gpu.claim_gpus(1)\ndevice = 'cuda:0'",
         ):
             with self.occupied("--devices=0"):
@@ -722,16 +721,14 @@ class SafeGPU(OnMachine):
         path = self.original()
         tell = "from safe_gpu import safe_gpu\nprint(safe_gpu.get_free_gpus())"
         shares = []
-        for _ in range(3):
+        for _ in range(2):
             shares.append(self.start_words([str(COMMAND), "hold", "--memory", "10GiB", "-n", "3"]))
             shares[-1].line()
         shares[0].process.kill()
         shares[0].process.wait()
-        until(lambda: all(len(gpu["processes"]) == 2 for gpu in self.status()), "the killed share has ended")
+        until(lambda: all(len(gpu["processes"]) == 1 for gpu in self.status()), "the killed share has ended")
         self.assertEqual(self.run_script(tell, path), ["[]"])
         shares[1].end()
-        self.assertEqual(self.run_script(tell, path), ["[]"])
-        shares[2].end()
         self.assertEqual(self.run_script(tell, path), ["['0', '1', '2']"])
 
     def test_times_of_the_lock(self):
@@ -994,11 +991,10 @@ class InJobs(OnMachine):
         if importlib.util.find_spec("safe_gpu") is None:
             self.skipTest("safe-gpu isn't installed (pip install safe-gpu)")
         program = "from safe_gpu import safe_gpu; safe_gpu.claim_gpus({}, placeholder_fn=int); print(safe_gpu.gpu_owner.devices_taken)"
-        for form in ("uuid", "index"):
-            for words, count, expected in (("--devices=2", 1, "[0]"), ("--devices=1-3", 2, "[0, 1]")):
-                job = [str(COMMAND), "run", f"--visible-devices={form}", f"--gpus={count + (count > 1)}", words]
-                script = self.start_words([*job, "--", sys.executable, "-c", program.format(count)])
-                self.assertEqual(script.end()[:2], (0, f"{expected}\n"))
+        for form, gpus, count, expected in (("uuid", 1, 1, "[0]"), ("index", 3, 2, "[0, 1]")):
+            job = [str(COMMAND), "run", f"--visible-devices={form}", f"--gpus={gpus}", "--devices=1-3"]
+            script = self.start_words([*job, "--", sys.executable, "-c", program.format(count)])
+            self.assertEqual(script.end()[:2], (0, f"{expected}\n"))
         two = "from safe_gpu import safe_gpu\nfor _ in '12': print(safe_gpu.GPUOwner(1, placeholder_fn=int).devices_taken)"
         script = self.start_words([str(COMMAND), "run", "--gpus=2", "--devices=1,3", "--", sys.executable, "-c", two])
         self.assertEqual(script.end()[:2], (0, "[0]\n[1]\n"))
