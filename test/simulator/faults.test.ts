@@ -123,21 +123,6 @@ test('processes can be hidden, and memory be in use without a process', async ()
   await user.ended();
 });
 
-test('readings can be set', async () => {
-  machine.set('gpu=2', 'power=312.5', 'temperature=88', 'utilization=97');
-  expect(await session.do('[nvml.power(2), nvml.temperature(2), nvml.utilization(2)]')).toEqual([
-    [0, 312_500],
-    [0, 88],
-    [0, 97],
-  ]);
-  machine.set('gpu=2', 'power=default', 'temperature=default', 'utilization=default');
-  expect(await session.do('[nvml.power(2), nvml.temperature(2), nvml.utilization(2)]')).toEqual([
-    [0, 60_000],
-    [0, 30],
-    [0, 0],
-  ]);
-});
-
 test('MIG instances come and go while programs run', async () => {
   using machine = new Simulated('a100x4-mig');
   const session = machine.session();

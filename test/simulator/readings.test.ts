@@ -1,9 +1,6 @@
 // Readings of a GPU beside its memory and processes: those that its model fixes, and those that follow from its programs.
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { MiB, type Session, Simulated, until } from '../support/simulated.ts';
+import { type Session, Simulated, until } from '../support/simulated.ts';
 
 const UNSUPPORTED = { code: 3 };
 const ABSENT = { code: 13 };
@@ -71,14 +68,6 @@ describe('readings follow what runs on the GPU', () => {
     child.kill('SIGKILL');
     await until(async () => (await readings(session, 0)).state === 8);
     expect(await readings(session, 0)).toEqual(idle);
-  });
-
-  test('a process that only has a context wakes the GPU up', async () => {
-    const { machine, session } = await open('1');
-    const child = await machine.occupy('0');
-    expect(await readings(session, 0)).toEqual({ ...idle, state: 0, sm: 1755, memory: 2619, link: 5 });
-    expect(await session.do('nvml.process_samples(0)')).toBe(6);
-    child.kill();
   });
 
   test('several processes share what there is, and so do those on MIG instances', async () => {
@@ -204,16 +193,6 @@ test('a card answers only what its model supports', async () => {
   });
 });
 
-test('a fan turns faster as the GPU gets hotter', async () => {
-  const { machine, session } = await open('workstation');
-  const speed = () => session.do('nvml.ask("FanSpeed", 0)');
-  expect(await speed()).toBe(41);
-  machine.set('gpu=0', 'temperature=70');
-  expect(await speed()).toBe(93);
-  expect(await session.do('nvml.structure("FanSpeedRPM", 0, nvml.FanInfo)')).toEqual({ fan: 0, speed: 2790 });
-  expect(await session.do('[nvml.ask("FanSpeed_v2", 0, i) for i in (0, 1)]')).toEqual([93, { code: 2 }]);
-});
-
 test('the machine jetson answers hardly anything', async () => {
   const { session } = await open('jetson');
   for (const code of [
@@ -227,21 +206,6 @@ test('the machine jetson answers hardly anything', async () => {
   ])
     expect(await session.do(code), code).toEqual(UNSUPPORTED);
   expect(await session.do('nvml.ask("CudaComputeCapability", 0, outs=2)')).toEqual([8, 7]);
-});
-
-test('MIG instances have memory for the CPU to see, but no clocks of their own', async () => {
-  const { machine, session } = await open('a100x4-mig');
-  const bar1 = (device: string) => session.do(`nvml.structure("BAR1MemoryInfo", ${device}, nvml.Bar1)`);
-  expect(await bar1('(0, 0)')).toMatchObject({ total: 65536 * MiB, used: 0 });
-  expect(await bar1('(0, 3)')).toMatchObject({ total: 16384 * MiB, used: 0 });
-  const child = await machine.occupy('0:3');
-  expect((await bar1('(0, 3)')).used).toBe(2 * MiB);
-  expect((await bar1('(0, 0)')).used).toBe(0);
-  expect((await bar1('0')).used).toBe(3 * MiB);
-  child.kill();
-  expect(
-    await session.do('[nvml.ask("ClockInfo", (0, 0), 1), nvml.ask("PerformanceState", (0, 0))]'),
-  ).toEqual([UNSUPPORTED, UNSUPPORTED]);
 });
 
 test.each([
@@ -282,20 +246,4 @@ test('faults reach the groups of getters', async () => {
   machine.set('gpu=1', 'lost=off', 'latency=clocks:3000');
   expect(await session.do(`measure(lambda: ${groups.clocks}, 3)`)).toBeGreaterThanOrEqual(3000);
   expect(machine.show().gpus[1].faults.latencyMicroseconds).toEqual({ clocks: 3000 });
-});
-
-test('odd figures of a machine file are answered, too', async () => {
-  const directory = mkdtempSync(join(tmpdir(), 'simulator-test-'));
-  const path = join(directory, 'odd.conf');
-  writeFileSync(
-    path,
-    '[gpu]\nname = NVIDIA GeForce RTX 4090\ntemperature = 60 C\nslowdown-temperature = 50 C\nsm-clock = 7 MHz\npcie-generation = 9\n',
-  );
-  const { session } = await open(path);
-  expect(await session.do('[nvml.ask("FanSpeed", 0), nvml.ask("PcieSpeed", 0)]')).toEqual([0, 2500]);
-  expect(await session.do('nvml.listed("SupportedGraphicsClocks", 0, 10501)')).toEqual([0, 1, [7]]);
-  expect(await session.do('cuda.use(0)')).toBe(0);
-  expect(await session.do('nvml.ask("PcieSpeed", 0)')).toBe(512_000);
-  expect(await session.do('nvml.structure("MarginTemperature", 0, nvml.Margin)')).toEqual({ margin: -12 });
-  rmSync(directory, { recursive: true });
 });
