@@ -1172,9 +1172,9 @@ class AsTheCommand(OnMachine):
     """Criteria and readings are those of the command."""
 
     def test_every_criterion_is_a_parameter_and_reaches_the_command(self):
-        group = self.gpu_owner("run", "--help").decode().split("Which GPUs are accepted")[1].split("\n\n")[0]
+        group = self.gpu_owner("run", "--help", "--all").decode().split("Which GPUs are accepted")[1].split("\n\n")[0]
         criteria = sorted(name.replace("-", "_") for name in re.findall(r"^  --([a-z-]+)", group, re.MULTILINE))
-        self.assertIn("min_free_memory", criteria)
+        self.assertIn("max_temperature", criteria)
         lines = self.run_script(
             """
             import inspect, json
