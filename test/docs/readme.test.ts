@@ -23,6 +23,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Activity, activityIn } from '../support/activity.ts';
 import { everything, type Fence, fences, texts } from '../support/pages.ts';
 import { until } from '../support/simulated.ts';
 
@@ -95,17 +96,17 @@ function taken(env: NodeJS.ProcessEnv): number {
   return gpus.filter(({ state, migEnabled }) => state !== 'free' && migEnabled !== true).length;
 }
 
-function waiting(env: NodeJS.ProcessEnv): number {
-  if (!isUsed(env)) return 0;
-  return JSON.parse(spawnSync(command, ['queue', '--json'], { env, encoding: 'utf8' }).stdout).length;
+function activity(env: NodeJS.ProcessEnv): Activity {
+  const { GPU_OWNER_SIMULATE_DIR = '', GPU_OWNER_SIMULATE = '' } = env;
+  return activityIn(join(GPU_OWNER_SIMULATE_DIR, GPU_OWNER_SIMULATE, 'locks'));
 }
 
 /** Something that takes a GPU, or waits for one. */
 async function inBackground(line: string, env: NodeJS.ProcessEnv): Promise<ChildProcess> {
   const [program = '', ...args] = line.split(' ');
-  const [leased, queued] = [taken(env), waiting(env)];
+  const [before, queued] = [taken(env), activity(env).waiting.length];
   const child = spawn(program, args, { env, stdio: ['pipe', 'ignore', 'ignore'] });
-  await until(() => taken(env) > leased || waiting(env) > queued);
+  await until(() => activity(env).waiting.length > queued || taken(env) > before);
   return child;
 }
 
@@ -212,7 +213,7 @@ describe('what is shown is what happens', () => {
     } finally {
       for (const child of meanwhile) await end(child);
     }
-    expect(taken(env)).toBe(0);
+    expect(activity(env).leases).toEqual([]);
   });
 
   test('enough pages show a command', () => {

@@ -5,6 +5,8 @@ import type { Activity, readActivity } from '../../lib/status/activity.ts';
 import { bundle } from './bundle.ts';
 import { root } from './machine.ts';
 
+export type { Activity };
+
 /** Built once: to load the modules one by one takes as long as twenty starts of the command. */
 let built: { readActivity: typeof readActivity } | undefined;
 
