@@ -65,8 +65,6 @@ test.each([
   ['wsl', ['persistence-off']],
   ['workstation', ['persistence-off']],
   ['a100x4-mig', []],
-  ['rtx4090x2-display', []],
-  ['old-driver', []],
 ])('the doctor has the right findings for the machine %s', async (name, ids) => {
   const other = new Machine(name);
   try {

@@ -90,18 +90,6 @@ test('without a terminal a wait prints plain lines, and a new one only when some
   expect(new Set(news).size).toBe(news.length);
 });
 
-test('in a job that somebody else watches, the same line says who stands ahead', async () => {
-  const first = await holder();
-  const waiting = machine.startCommand(['run', '--', 'true']);
-  const outcome = finished(waiting);
-  await output(waiting, /waiting/);
-  const { code, stderr } = await machine.runCommand(['run', '--wait=3s', '--', 'true']);
-  expect(code).toBe(75);
-  expect(stderr).toMatch(/waiting for a GPU, 2nd in the queue:\n {2}GPU 0: leased by/);
-  first.stdin?.end();
-  expect((await outcome).code).toBe(0);
-});
-
 test('the command runs even if nobody reads what the wait prints', async () => {
   const first = await holder();
   const script = '{ "$@" 2>&1 >&3 | true; } 3>&1';

@@ -21,7 +21,7 @@ async function claimAfterKill(teardown: number) {
 }
 
 describe('the GPU of a holder that was just killed', () => {
-  test.each([0, 100, 1_000])(
+  test.each([0, 1_000])(
     'is claimed, not called busy, when the driver takes %i ms to forget it',
     async (teardown) => {
       const limit = teardown + 1_500;

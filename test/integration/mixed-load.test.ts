@@ -27,7 +27,7 @@ import {
   startOriginal,
 } from '../support/other-tools.ts';
 
-const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 3;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 2;
 const SLOWEST_MS = 60_000;
 const GPUS = 6;
 const ACTORS = 14;

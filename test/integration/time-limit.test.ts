@@ -1,11 +1,6 @@
-// `gpu-owner run --for`, and what others see of it.
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { restingKeeperOf } from '../support/keeper.ts';
-import { command, finished, Machine, output, pause, until } from '../support/machine.ts';
-import { childrenOf, isAlive, sendSignal } from '../support/processes.ts';
-import { timeoutMs, withTimeouts } from '../support/time.ts';
+import { command, finished, Machine, output, pause } from '../support/machine.ts';
+import { isAlive } from '../support/processes.ts';
 import { Waiters } from './waiters.ts';
 
 let machine: Machine;
@@ -42,18 +37,6 @@ test('the command ends at its limit with exit code 124, and its GPUs can be clai
   );
   const next = await machine.runCommand(['run', '-n', '2', '--no-wait', '--', 'true']);
   expect(next).toMatchObject({ code: 0, stderr: '' });
-});
-
-test('a program that ignores SIGTERM is killed when its grace is over', async () => {
-  const grace = timeoutMs('grace', 300);
-  const script = 'trap "" TERM; exec sleep 600'; // a program that takes longer to start would not ignore it yet
-  const start = Date.now();
-  const job = await machine.runCommand(['run', '--for', '3s', '--', 'sh', '-c', script], {
-    env: withTimeouts({ grace }),
-  });
-  expect(job).toMatchObject({ code: 124 });
-  expect(Date.now() - start).toBeGreaterThanOrEqual(3_000 + grace);
-  expect(await machine.states()).toEqual(['free', 'free']);
 });
 
 test('the time in the wait queue doesn’t count', async () => {
@@ -158,31 +141,4 @@ test('a limit of a job ends what runs under an inner claim, too', async () => {
     return true;
   });
   expect(await machine.states()).toEqual(['free', 'free']);
-});
-
-test.each(['front', 'keeper'])('the limit is kept when the %s is killed', (victim) =>
-  longEnough(async (limit) => {
-    const job = await sleeper('--for', limit);
-    const front = job.pid as number;
-    const ended = finished(job);
-    const keeper = await Promise.race([restingKeeperOf(front).catch(() => null), ended.then(() => null)]);
-    if (keeper === null) return false;
-    const [sleep] = childrenOf(keeper);
-    sendSignal(victim === 'front' ? front : keeper, 'SIGKILL');
-    await until(
-      async () => (await machine.states()).every((state) => state === 'free'),
-      'the end of the job',
-    );
-    if (sleep === undefined) return false;
-    expect(isAlive(sleep)).toBe(false);
-    if (victim === 'keeper') expect(await ended).toMatchObject({ code: 124 });
-    return true;
-  }),
-);
-
-test('configuration can’t set a limit', async () => {
-  const directory = join(machine.directory, 'no-configuration/gpu-owner');
-  mkdirSync(directory, { recursive: true });
-  writeFileSync(join(directory, 'config.yaml'), 'for: 1h\n');
-  expect(await machine.runCommand(['run', '--', 'true'])).toMatchObject({ code: 78 });
 });

@@ -8,7 +8,7 @@ import { Random } from '../support/random.ts';
 import { pause } from '../support/time.ts';
 import { type Jobs, jobTest, type ListedJob } from './background.ts';
 
-const ROUNDS = process.env.GPU_OWNER_SOAK === undefined ? 25 : 400;
+const ROUNDS = process.env.GPU_OWNER_SOAK === undefined ? 15 : 400;
 const SUBMITTERS = 3;
 
 let machine: Machine;
