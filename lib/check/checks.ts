@@ -25,9 +25,9 @@ import {
 import { CATALOGUE, endOf, type Finding, failure, finding, type Report } from './finding.ts';
 import { checkGPUs } from './gpus.ts';
 import { checkInstallation } from './installation.ts';
-import { checkFullGPU, checkFullKilled, checkFullLoad, checkPlaceholderMemory } from './load.ts';
 import { checkLockDirectory } from './lock-directory.ts';
 import { checkFields, checkProcesses } from './nvidia-smi.ts';
+import { checkPlaceholderMemory } from './placeholder-memory.ts';
 import { checkPyTorch } from './pytorch.ts';
 
 interface DoctorCheck {
@@ -74,9 +74,6 @@ export const CHECKS = {
   preemption: { needs: 'gpu', timeoutMs: 130_000, startsCUDA: true, run: checkPreemption },
   'placeholder-memory': { needs: 'gpu', timeoutMs: 150_000, startsCUDA: true, run: checkPlaceholderMemory },
   'pytorch-computes': { needs: 'gpu', timeoutMs: 170_000, startsCUDA: true, run: checkPyTorch },
-  'full-gpu': { needs: 'gpu', timeoutMs: 130_000, startsCUDA: true, run: checkFullGPU },
-  'full-load': { needs: 'gpu', timeoutMs: 60_000, startsCUDA: true, run: checkFullLoad },
-  'full-killed': { needs: 'gpu', timeoutMs: 100_000, startsCUDA: true, run: checkFullKilled },
   mig: { needs: 'gpu', timeoutMs: 150_000, startsCUDA: true, run: checkInstance },
 } as const satisfies Record<string, DoctorCheck | ClaimingCheck>;
 

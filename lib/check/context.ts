@@ -107,15 +107,11 @@ export function persistenceOf(index: number): boolean | null {
   return native().driverDescribe()[index]?.persistence ?? null;
 }
 
-/**
- * The words that start our small CUDA program: it has a context and so much memory on each GPU until its standard input is closed.
- * With `compute` it prints a second line, and runs kernels.
- */
-export function cudaProgram(gpus: readonly GPU[], bytes?: number, compute = false): string[] {
+/** The words that start our small CUDA program: it has a context and this much memory on each GPU until its standard input is closed. */
+export function cudaProgram(gpus: readonly GPU[], bytes?: number): string[] {
   const memory = bytes === undefined ? [] : ['--bytes', String(bytes)];
-  const kernels = compute ? ['--compute'] : [];
   const uuids = gpus.flatMap(({ uuid }) => ['--uuid', uuid]);
-  return [...smallProgram(), '--seconds', '0', ...memory, ...kernels, ...uuids];
+  return [...smallProgram(), '--seconds', '0', ...memory, ...uuids];
 }
 
 /** The words that start it to print the UUIDs of the GPUs that CUDA shows to it. */

@@ -38,10 +38,6 @@ bool Library::load(const std::string& path) {
   need(pop_, "cuCtxPopCurrent_v2", "cuCtxPopCurrent");
   need(allocate_, "cuMemAlloc_v2", "cuMemAlloc");
   need(free_, "cuMemFree_v2", "cuMemFree");
-  resolve(load_module_, "cuModuleLoadData");
-  resolve(get_function_, "cuModuleGetFunction");
-  resolve(launch_, "cuLaunchKernel");
-  resolve(synchronize_, "cuCtxSynchronize");
   return missing_.empty();
 }
 
@@ -86,30 +82,6 @@ Code Library::allocate(Context context, size_t bytes, Pointer& pointer) const {
 
 Code Library::free(Context context, Pointer pointer) const {
   return with_current(context, [&] { return call(free_, pointer); });
-}
-
-Code Library::load_function(Context context, const char* ptx, const char* name, Function& function,
-                            const char*& stage) const {
-  return with_current(context, [&] {
-    Module module = nullptr;
-    stage = "cuModuleLoadData";
-    const Code code = call(load_module_, &module, static_cast<const void*>(ptx));
-    if (code != SUCCESS) return code;
-    stage = "cuModuleGetFunction";
-    return call(get_function_, &function, module, name);
-  });
-}
-
-Code Library::launch(Context context, Function function, unsigned blocks, unsigned threads, void** arguments) const {
-  void* const default_stream = nullptr;
-  void** const extra = nullptr;
-  return with_current(context, [&] {
-    return call(launch_, function, blocks, 1u, 1u, threads, 1u, 1u, 0u, default_stream, arguments, extra);
-  });
-}
-
-Code Library::synchronize(Context context) const {
-  return with_current(context, [&] { return call(synchronize_); });
 }
 
 State state(const std::string& path) {

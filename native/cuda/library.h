@@ -11,8 +11,6 @@ namespace gpu_owner::cuda {
 
 using Context = struct OpaqueContext*;
 using Device = int;
-using Function = struct OpaqueFunction*;
-using Module = struct OpaqueModule*;
 using Pointer = uint64_t;
 
 enum Code : int {
@@ -54,11 +52,6 @@ class Library {
   Code release_primary(Device device) const;
   Code allocate(Context context, size_t bytes, Pointer& pointer) const;
   Code free(Context context, Pointer pointer) const;
-  // Compiles PTX for the GPU of the context. `stage` becomes the CUDA function that failed.
-  Code load_function(Context context, const char* ptx, const char* name, Function& function, const char*& stage) const;
-  Code launch(Context context, Function function, unsigned blocks, unsigned threads, void** arguments) const;
-  // Waits for all kernels of the context.
-  Code synchronize(Context context) const;
 
  private:
   template <typename... Arguments>
@@ -81,12 +74,6 @@ class Library {
   Call<Context*> pop_ = nullptr;
   Call<Pointer*, size_t> allocate_ = nullptr;
   Call<Pointer> free_ = nullptr;
-  // Only the self-test needs these.
-  Call<Module*, const void*> load_module_ = nullptr;
-  Call<Function*, Module, const char*> get_function_ = nullptr;
-  Call<Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**> launch_ =
-      nullptr;
-  Call<> synchronize_ = nullptr;
 };
 
 // Whether CUDA has been initialised in this process, by whomever. Loads nothing and initialises nothing.

@@ -74,12 +74,6 @@ Placeholder::Failure Placeholder::take(const Library& library, const std::vector
   return {};
 }
 
-std::vector<Context> Placeholder::contexts() const {
-  std::vector<Context> contexts;
-  for (const Held& held : held_) contexts.push_back(held.context);
-  return contexts;
-}
-
 void Placeholder::release(const Library& library) {
   for (const Held& held : held_) {
     library.free(held.context, held.pointer);

@@ -24,7 +24,6 @@ class Placeholder {
   void release(const Library& library);
   // How many MIG instances were left out.
   int hidden() const { return hidden_; }
-  std::vector<Context> contexts() const;
 
  private:
   struct Held {

@@ -26,7 +26,6 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/kernel.h"
 #include "cuda/placeholder.h"
 #include "nvml/library.h"
 #include "process/futex.h"
@@ -47,7 +46,6 @@ struct Options {
   size_t bytes = 1024 * 1024;
   int64_t seconds = 60;              // 0 = until standard input is closed
   bool idle = false;                 // no command is under way as yet
-  bool compute = false;              // keep the GPUs busy, until standard input is closed
   bool shared = false;               // other jobs have shares of the GPUs
   bool list = false;                 // instead: print the UUIDs of CUDA's devices in CUDA's order
   uint64_t meter = 0;                // instead: print what the GPUs did since then, in microseconds since 1970
@@ -64,10 +62,6 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
     const std::string name = words[i];
     if (name == "--list") {
       options.list = true;
-      continue;
-    }
-    if (name == "--compute") {
-      options.compute = true;
       continue;
     }
     if (name == "--idle") {
@@ -125,23 +119,6 @@ int list(const cuda::Library& library) {
     if (code == cuda::SUCCESS) printf("GPU-%s\n", uuid.c_str());
   }
   return code == cuda::SUCCESS ? 0 : kUnavailable;
-}
-
-// For the self-test. A second line on standard output tells how it went: "computing", or "idle CODE STAGE".
-int compute(const cuda::Library& library, const std::vector<cuda::Context>& contexts) {
-  cuda::Kernel kernel;
-  const auto failure = kernel.start(library, contexts);
-  if (failure.code == cuda::SUCCESS) {
-    printf("computing\n");
-  } else {
-    printf("idle %d %s\n", failure.code, failure.stage);
-  }
-  fflush(stdout);
-  if (failure.code != cuda::SUCCESS) {
-    for (;;) pause();
-  }
-  while (kernel.run(library).code == cuda::SUCCESS) continue;
-  return kUnavailable;
 }
 
 // Whether a process descends from another one, as far as /proc shows.
@@ -364,8 +341,6 @@ int main(int argc, char** argv) {
   if (!options.list && pthread_create(&thread, nullptr, end_with_input, nullptr) != 0)
     return usage("can't create a thread");
 
-  // Nothing of the self-test's kernel is to stay in the home directory.
-  if (options.compute) setenv("CUDA_CACHE_DISABLE", "1", 1);
   cuda::Library library;
   if (!library.load(options.cuda)) {
     const std::string& missing = library.missing();
@@ -383,7 +358,6 @@ int main(int argc, char** argv) {
     printf("ready\n");
   }
   fflush(stdout);
-  if (options.compute) _exit(compute(library, placeholder.contexts()));
   // The output has no reader any more; the pipe must not stay open here, as its end is waited for.
   if (freopen("/dev/null", "w", stdout) == nullptr) close(STDOUT_FILENO);
 

@@ -256,7 +256,6 @@ TEST("a driver whose CUDA knows no UUIDs: the GPUs that it shows, if they are as
   Placeholder placeholder;
   const std::string one = "GPU-11111111-2222-3333-4444-555555555555", two = "GPU-22222222-2222-3333-4444-555555555555";
   CHECK_EQUAL(placeholder.take(older, {one}, kBytes).code, cuda::SUCCESS);
-  CHECK_EQUAL(placeholder.contexts().size(), 1u);
   placeholder.release(older);
   CHECK_EQUAL(placeholder.take(older, {one, two}, kBytes).stage, std::string("cuDeviceGetUuid"));
 }
