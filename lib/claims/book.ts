@@ -29,6 +29,7 @@ import {
   readBookingFiles,
   type StoredBooking,
   stampBookings,
+  timesOf,
   whoMay,
 } from './queue/index.ts';
 import { asked, listReasons, refuseImpossible } from './refusal.ts';
@@ -109,7 +110,7 @@ function book(
     !files.some(({ id, path, until: end }) => id === old.id && path === old.path && end > now);
   for (const old of files) if (old.maker === maker && isOver(old)) removeFile(old, directory);
   const inForce = bookingsInForce(files, bookingLimit, now);
-  const times = [from, ...repeats].map((begin) => ({ from: begin, until: begin + until - from }));
+  const times = timesOf({ from, until, repeats });
   const overlapping = inForce.filter((other) =>
     times.some((time) => other.from < time.until && time.from < other.until),
   );

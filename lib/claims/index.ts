@@ -1,6 +1,7 @@
 export type { Idle } from '../shapes/index.ts';
 export { type ActiveClaim, claimForCommands } from './active-claim.ts';
 export { bookGPUs, cancelBooking } from './book.ts';
+export { bookedGroup, bookedUser, PERIODS, repeatsOf } from './booking-wish.ts';
 export type { Claim } from './claim.ts';
 export { evaluateWithReasons, type GPUStatus, type JudgedGPU, statusesOf } from './find.ts';
 export { askForEnergy, noteLooks, readIdle } from './idle.ts';
@@ -64,7 +65,6 @@ export {
   holdingsWhenAsked,
   type IdleWait,
   MAX_NOTE_LENGTH,
-  MAX_REPEATS,
   putFirst,
   readBookings,
   readWaiters,

@@ -1,19 +1,6 @@
-import { bookGPUs, MAX_NOTE_LENGTH, MAX_REPEATS } from '../claims/index.ts';
+import { bookedGroup, bookedUser, bookGPUs, MAX_NOTE_LENGTH, PERIODS, repeatsOf } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
-import {
-  findGid,
-  findUid,
-  formatDuration,
-  formatMoment,
-  groupsOf,
-  machineUid,
-  oneOf,
-  parseDate,
-  parseDuration,
-  parseMoment,
-  sanitize,
-  userName,
-} from '../platform/index.ts';
+import { formatDuration, formatMoment, parseDuration, parseMoment, sanitize } from '../platform/index.ts';
 import { countOption } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
@@ -24,8 +11,6 @@ import { print, say } from './output.ts';
 const LATE_MS = 60_000;
 /** A longer booking may be a mistake in the unit. In ms. */
 const LONG_MS = 30 * 86_400_000;
-
-const PERIODS = ['day', 'week'] as const;
 
 const GROUPS = [
   {
@@ -70,8 +55,8 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
     from,
     until: from + duration,
     repeats,
-    uid: forUser(values.user),
-    group: forGroup(values.group),
+    uid: bookedUser(values.user),
+    group: bookedGroup(values.group),
     note: values.note === undefined ? null : sanitize(values.note, MAX_NOTE_LENGTH) || null,
   });
   print(String(booking.id));
@@ -93,68 +78,11 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
     );
 }
 
-/** When a booking begins again, in ms since 1970. @throws ERR_INVALID_ARGUMENT */
-function repeatsOf(
-  { every, until }: { every?: string; until?: string },
-  from: number,
-  duration: number,
-): number[] {
-  if (every === undefined && until === undefined) return [];
-  if (every === undefined) throw usage('--until is for --every: give how long the booking lasts with --for');
-  const days = oneOf(every, PERIODS, '--every') === 'day' ? 1 : 7;
-  if (until === undefined)
-    throw usage('--every: until when? Give it with --until; for example: --until 2026-12-31');
-  const date = parseDate(until, '--until');
-  if (date === null)
-    throw usage(`--until: '${sanitize(until, 60)}' is not a date; use one such as 2026-12-31`);
-  const repeats: number[] = [];
-  const end = new Date(date).setHours(24);
-  if (end <= from)
-    throw usage(
-      `--until: that day is over before the booking begins at ${formatMoment(from)}; use a later date`,
-    );
-  const time = new Date(from);
-  for (let last = from; ; last = time.getTime()) {
-    time.setDate(time.getDate() + days);
-    if (time.getTime() >= end) return repeats;
-    if (time.getTime() < last + duration)
-      throw usage(
-        `--for: the booking would last longer than until its repeat at ${formatMoment(time.getTime())}`,
-      );
-    repeats.push(time.getTime());
-    if (repeats.length > MAX_REPEATS)
-      throw usage(
-        `--until: the booking would be repeated more than ${MAX_REPEATS} times; use an earlier date`,
-      );
-  }
-}
-
 /** ', and 3 more times, the last one from …' */
 export function moreTimes(repeats: readonly number[]): string {
   const last = repeats.at(-1);
   if (last === undefined) return '';
   return `, and ${repeats.length === 1 ? 'once' : `${repeats.length} times`} more, the last time from ${formatMoment(last)}`;
-}
-
-/** @throws ERR_INVALID_ARGUMENT */
-function forUser(user: string | undefined): number {
-  const own = machineUid();
-  if (user === undefined) return own;
-  const uid = findUid(user);
-  if (uid === null) throw usage(`--user: there is no user ${sanitize(user, 60)} here`);
-  if (own !== 0 && uid !== own) throw usage('--user: only root books for other users; use --group');
-  return uid;
-}
-
-/** @throws ERR_INVALID_ARGUMENT */
-function forGroup(group: string | undefined): { gid: number; name: string } | null {
-  if (group === undefined) return null;
-  const gid = findGid(group);
-  if (gid === null) throw usage(`--group: there is no group ${sanitize(group, 60)} here`);
-  const own = machineUid();
-  if (own !== 0 && !groupsOf(own).has(gid))
-    throw usage(`--group: ${userName(own)} is no member of ${sanitize(group, 60)}; use a group of yours`);
-  return { gid, name: sanitize(group, 60) };
 }
 
 export const COMMAND: Command = {

@@ -87,15 +87,23 @@ export function readBookingFiles(
         const madeAt = status.changedAt;
         const { repeats, ...first } = stored;
         const booking = { ...first, uid, maker, madeAt, user: userName(uid), path };
-        for (const from of [first.from, ...repeats])
-          found.push({ ...booking, from, until: from + first.until - first.from });
+        found.push(...timesOf(stored).map((time) => ({ ...booking, ...time })));
       }
     }
   }
   return found;
 }
 
-/** So long the configuration of a process is good for the bookings that it judges, in ms. */
+/** When a booking holds: at first, and each time it is repeated. */
+export function timesOf({
+  from,
+  until,
+  repeats,
+}: Record<'from' | 'until', number> & { repeats: readonly number[] }) {
+  return [from, ...repeats].map((begin) => ({ from: begin, until: begin + until - from }));
+}
+
+/** How long a process reuses the configuration it has read, in ms. */
 const RULES_MAX_AGE_MS = 60_000;
 let known: { at: number; rules: BookingRules | undefined } | null = null;
 

@@ -11,6 +11,7 @@ export {
   readBookingFiles,
   readBookings,
   type StoredBooking,
+  timesOf,
   untilBookingsEnd,
 } from './booking-files.ts';
 export { describeReached, type Holdings, holdingsWhenAsked, lockedEpochs } from './holdings.ts';
