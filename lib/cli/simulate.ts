@@ -1,13 +1,10 @@
 import { writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import {
-  CALLS,
-  type Entries,
-  KEYS_OF_BOTH,
-  KEYS_OF_GPUS,
-  KEYS_OF_THE_MACHINE,
+  GROUPS_OF_KEYS,
   playScenario,
   recordMachine,
+  SETTINGS,
   TOOL_COMMANDS,
 } from '../../simulator/scenarios/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
@@ -115,22 +112,11 @@ function becomeTool(args: readonly string[]): void {
   );
 }
 
-/** Words to complete: 'key=on|off' is the beginning of a word, and two words; 'key=WATTS' is a beginning only. */
-function settings(keys: Entries): string[] {
-  return keys.flatMap(([label]) => {
-    const [key, values = ''] = label.split('=');
-    const known = values.split('|').filter((value) => /^[a-z-]+$/.test(value));
-    return [`${key}=`, ...known.map((value) => `${key}=${value}`)];
-  });
-}
-
 export const COMMAND: Command = {
   usage: '[--machine MACHINE] COMMAND',
   about: `Shows and changes a simulated machine: GPUs that exist only for programs that use the simulated driver. MACHINE is a number of plain GPUs (1 to 64), a named machine, or the path of a file that describes one (./server.conf). The state of the machine is in GPU_OWNER_SIMULATE_DIR, by default \${TMPDIR:-/tmp}/gpu-owner-simulated-UID.`,
   groups: [
-    {
-      options: MACHINE,
-    },
+    { options: MACHINE },
     {
       title: 'Commands:',
       operands: TOOL_COMMANDS,
@@ -151,20 +137,13 @@ export const COMMAND: Command = {
         ...PLAY,
       },
     },
-    { title: 'Keys of `set` for GPUs (after gpu=):', operands: KEYS_OF_GPUS, options: {} },
-    {
-      title: 'Keys for GPUs, or without gpu= for the whole machine:',
-      operands: KEYS_OF_BOTH,
-      options: {},
-      notes: `Calls: ${CALLS}`,
-    },
-    { title: 'Keys for the whole machine:', operands: KEYS_OF_THE_MACHINE, options: {} },
+    ...GROUPS_OF_KEYS,
   ],
   operands: {
     first: TOOL_COMMANDS.map(([label]) => label.replace(/ .*/, '')),
     after: {
       play: 'file',
-      set: ['gpu=', ...settings([...KEYS_OF_GPUS, ...KEYS_OF_BOTH, ...KEYS_OF_THE_MACHINE])],
+      set: SETTINGS,
     },
   },
   exec: simulate,

@@ -65,3 +65,22 @@ export const KEYS_OF_THE_MACHINE: Entries = [
 /** As the simulator names them: simulator/calls.h. */
 export const CALLS =
   'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, energy, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, board, clocks, pcie, nvlink, fan, ecc, codec, bar1, events, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
+
+/** The keys of `simulate set`, as its help lists them. */
+export const GROUPS_OF_KEYS = [
+  { title: 'Keys of `set` for GPUs (after gpu=):', operands: KEYS_OF_GPUS, options: {} },
+  {
+    title: 'Keys for GPUs, or without gpu= for the whole machine:',
+    operands: KEYS_OF_BOTH,
+    options: {},
+    notes: `Calls: ${CALLS}`,
+  },
+  { title: 'Keys for the whole machine:', operands: KEYS_OF_THE_MACHINE, options: {} },
+];
+
+/** Words of `simulate set` to complete: 'key=on|off' is the beginning of a word, and two words; 'key=WATTS' is a beginning only. */
+export const SETTINGS = GROUPS_OF_KEYS.flatMap(({ operands }) => operands).flatMap(([label]) => {
+  const [key, values = ''] = label.split('=');
+  const known = values.split('|').filter((value) => /^[a-z-]+$/.test(value));
+  return [`${key}=`, ...known.map((value) => `${key}=${value}`)];
+});
