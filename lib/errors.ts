@@ -50,6 +50,8 @@ export interface GPUReason {
   instance?: number | null;
   uuid: string;
   reason: string;
+  /** The CUDA_VISIBLE_DEVICES that was inherited leaves it out. */
+  isHidden?: boolean;
 }
 
 export interface GPUOwnerErrorOptions {

@@ -13,6 +13,7 @@ export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
     uuid: gpu.uuid,
     reason:
       verdict.state === 'leased' ? `${verdict.reason}${ownLeaseNote(lease)}` : (verdict.reason ?? 'free'),
+    ...(verdict.isHidden === true ? { isHidden: true } : {}),
   }));
 }
 

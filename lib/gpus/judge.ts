@@ -26,6 +26,10 @@ export function judge(gpu: GPU, context: JudgeContext): Verdict {
   const { criteria, lease } = context;
   const excluded = whyExcluded(gpu, context);
   if (excluded !== null) return { state: 'excluded', reason: excluded, transient: false };
+  if (isHidden(gpu, context)) {
+    const reason = 'not in the CUDA_VISIBLE_DEVICES that was inherited';
+    return { state: 'excluded', reason, isHidden: true, transient: false };
+  }
   const unavailable = whyUnavailable(gpu, criteria);
   if (unavailable !== null) {
     const silent = gpu.health === 'not-responding' ? { silent: true as const } : {};
@@ -96,7 +100,7 @@ function unitsOfOthers(use: Use, { shares }: Sharing): number {
   return Math.ceil((sum(listed) + sum(beyond) + nobodys) / SHARE_UNIT_BYTES);
 }
 
-function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | null {
+function whyExcluded(gpu: GPU, { criteria }: JudgeContext): string | null {
   const name = (key: string) => criteria.names[key] ?? key;
   for (const { selectors, source } of criteria.exclude) {
     if (selectors.some((selector) => selects(selector, gpu))) {
@@ -110,18 +114,19 @@ function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | nu
         : `not among the devices that ${source} allows`;
     }
   }
-  // Without a UUID nothing says that it is one of them.
-  const isVisible = (uuid: string | null) => uuid !== null && visible?.has(uuid) === true;
-  if (visible !== null && !isVisible(gpu.uuid) && !isVisible(gpu.parent)) return NOT_INHERITED;
   return null;
 }
 
-/** Why a GPU isn't considered that the environment hides. */
-const NOT_INHERITED = 'not in the CUDA_VISIBLE_DEVICES that was inherited';
+/** Whether the environment hides a GPU. */
+function isHidden(gpu: GPU, { visible }: JudgeContext): boolean {
+  // Without a UUID nothing says that it is one of them.
+  const isVisible = (uuid: string | null) => uuid !== null && visible?.has(uuid) === true;
+  return visible !== null && !isVisible(gpu.uuid) && !isVisible(gpu.parent);
+}
 
 /** How many GPUs the environment hides, in words; null: none. */
-export function describeHidden(gpus: readonly { reason: string | null }[]): string | null {
-  const hidden = gpus.filter(({ reason }) => reason === NOT_INHERITED).length;
+export function describeHidden(gpus: readonly { isHidden?: boolean }[]): string | null {
+  const hidden = gpus.filter((gpu) => gpu.isHidden === true).length;
   if (hidden === 0) return null;
   return `the CUDA_VISIBLE_DEVICES that was inherited leaves out ${hidden === 1 ? 'another GPU' : `${hidden} other GPUs`}`;
 }

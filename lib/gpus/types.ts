@@ -1,6 +1,6 @@
 import type { NormalizedCriteria } from '../config/index.ts';
 import type { ProcessDescription } from '../platform/index.ts';
-import type { LeaseInfo, Readings, Share } from '../shapes/index.ts';
+import type { LeaseInfo, Readings, Share, ShownGPU } from '../shapes/index.ts';
 
 export type { GPUProcess, LeaseInfo, MIGInstance, Share } from '../shapes/index.ts';
 
@@ -56,13 +56,13 @@ export type GPUState = Verdict['state'] | 'shared';
  */
 export function shownState({
   state,
-  reason,
-}: {
-  state: GPUState;
-  reason: string | null;
-}): GPUState | 'booked' | 'suspect' {
-  if (state === 'free' && reason !== null) return 'suspect';
-  return state === 'leased' && reason?.startsWith('booked ') === true ? 'booked' : state;
+  suspect,
+  lease,
+  booking,
+}: Pick<ShownGPU, 'suspect' | 'lease' | 'booking'> & { state: GPUState }): GPUState | 'booked' | 'suspect' {
+  if (state === 'free' && suspect !== null) return 'suspect';
+  const isBooked = state === 'leased' && lease === null && booking !== null;
+  return isBooked && Date.parse(booking.from) <= Date.now() ? 'booked' : state;
 }
 
 /** The judgement of whether a GPU is free. */
@@ -73,6 +73,8 @@ export interface Verdict {
   reason: string | null;
   /** CUDA has just failed there for this process, which leaves it out until then, on the monotonic clock. */
   retryAt?: number;
+  /** The environment hides it. */
+  isHidden?: true;
   /** The driver doesn't answer for it at present; it may yet. */
   silent?: true;
   /** The room for the share that is asked for, also where it isn't enough. */

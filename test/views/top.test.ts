@@ -43,6 +43,8 @@ const gpu = (index: number, more: object = {}) => ({
   lease: null,
   shares: [],
   idle: null,
+  booking: null,
+  suspect: null,
   ...more,
 });
 
@@ -122,6 +124,8 @@ describe('a picture', () => {
     utilizationPercent: numbers,
     powerWatts: numbers,
     lease: fc.option(leases),
+    booking: fc.constant(null),
+    suspect: fc.constant(null),
     idle: fc.option(fc.record({ since: times, looks: numbers })),
     memory: fc.record({ totalBytes: numbers, usedBytes: numbers }),
   });
@@ -311,17 +315,13 @@ describe('a picture', () => {
       /GPU +PID USER +MEMORY +%SM PROCESS *\n 1 +8 bob +1 GiB +\? without a claim: python *\n 0 +7 alice +1 GiB +40 python train\.py/,
     );
     expect(rows.flatMap((row) => row.process?.pid ?? [])).toEqual([8, 7]);
-    // An older gpu-owner on another machine tells of those only.
-    const intruders = [{ uuid: 'GPU-1', pid: 8, name: 'python', user: 'bob', uid: 1001, usedBytes: null }];
-    const old = draw([machine({ gpus: [gpu(0), gpu(1)], intruders })]).lines.join('\n');
-    expect(old).toMatch(/ 1 +8 bob +\? +\? without a claim: python/);
   });
 
   test('shows who waits before processes and users, where there is little room', () => {
-    const uses = { name: 'python', user: 'bob', uid: 1001, usedBytes: 1 };
-    const intruders = Array.from({ length: 9 }, (_, pid) => ({ ...uses, uuid: 'GPU-0', pid }));
+    const uses = { name: 'python', user: 'bob', uid: 1001, usedBytes: 1, type: 'compute', isIntruder: true };
+    const processes = Array.from({ length: 9 }, (_, pid) => ({ ...uses, uuid: 'GPU-0', pid }));
     const gpus = [0, 1, 2, 3].map((i) => gpu(i));
-    const state = machine({ gpus, intruders, queue: [waiter(1)], waiting: 1 });
+    const state = machine({ gpus, processes, queue: [waiter(1)], waiting: 1 });
     for (const rows of [12, 14, 24])
       expect(draw([state], {}, { rows }).lines.join('\n')).toMatch(/ WAITING *\n +1\. bob/);
   });

@@ -184,12 +184,7 @@ export function processSection(
   return { head: ` ${cellsOf('HOST', ['GPU', 'PID', 'USER', 'MEMORY', '%SM', 'PROCESS'])}`, rows };
 }
 
-/** An older gpu-owner on another machine tells of intruders only. */
-function processesOf({ snapshot }: MachineState): readonly ShownProcess[] {
-  const { intruders = [], processes } = snapshot ?? {};
-  const more = { type: 'compute', command: null, smPercent: null, isIntruder: true } as const;
-  return processes ?? intruders.map((each) => ({ ...each, ...more }));
-}
+const processesOf = ({ snapshot }: MachineState): readonly ShownProcess[] => snapshot?.processes ?? [];
 
 export function userSection(
   machines: readonly MachineState[],
