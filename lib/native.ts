@@ -1,6 +1,6 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { errorCode, errorMessage, GPUOwnerError } from './errors.ts';
+import { errorCode, errorMessage, GPUOwnerError, ifPossible } from './errors.ts';
 
 /** A place where a driver library was looked for. */
 export interface LibraryAttempt {
@@ -230,7 +230,7 @@ interface Native {
   ): number;
   /** A descriptor that means this process, and no later one of its number; -errno: -ESRCH where there is none. */
   processHold(pid: number): number;
-  /** Signals the process behind such a descriptor; signal 0 only tells whether there is one. @returns 0 or -errno */
+  /** Signals the process of such a descriptor; signal 0 only tells whether there is one. @returns 0 or -errno */
   processSignalHeld(descriptor: number, signal: number): number;
   /** The uid of the user who made the outermost user namespace around a process that isn't this one's, or -errno; -ENOENT: none. */
   processNamespaceMaker(pid: number): number;
@@ -346,7 +346,7 @@ export function native(): Native {
   return load().addon;
 }
 
-/** As {@link native} for what can also be had without; null: there is no addon here that works, whatever is wrong with it. */
+/** As {@link native} for what can also be had without; null: no addon works here, for any reason. */
 export function nativeOrNull(): Native | null {
   try {
     return native();
@@ -369,14 +369,11 @@ const kept = new Map<string, string>();
 export function keepPrograms(...names: readonly string[]): void {
   for (const name of names) {
     if (kept.has(name)) continue;
-    try {
-      const descriptor = openSync(nativeFile(name), 'r');
-      const path = `/proc/self/fd/${descriptor}`;
-      if (existsSync(path)) kept.set(name, path);
-      else closeSync(descriptor);
-    } catch {
-      // The start of a missing program fails later, and says so.
-    }
+    const descriptor = ifPossible(() => openSync(nativeFile(name), 'r'), -1);
+    if (descriptor < 0) continue; // the start of a missing program fails later, and says so
+    const path = `/proc/self/fd/${descriptor}`;
+    if (existsSync(path)) kept.set(name, path);
+    else closeSync(descriptor);
   }
 }
 

@@ -8,6 +8,7 @@ import {
   eraseScreen,
   exitAlternativeScreen,
 } from 'ansi-escapes';
+import { ifPossible } from '../../errors.ts';
 import { isInForeground, writeNow } from '../../platform/index.ts';
 
 /** A key as Node.js' readline tells it. */
@@ -174,11 +175,8 @@ export class Terminal {
     if (!this.#isShown) return;
     this.#isShown = false;
     this.#write(BACK);
-    try {
-      if (this.#isRaw) this.#input.setRawMode(false);
-    } catch {
-      // The terminal is gone.
-    }
+    // It fails where the terminal is gone.
+    if (this.#isRaw) ifPossible(() => this.#input.setRawMode(false), null);
     this.#tellGuard('out');
   }
 

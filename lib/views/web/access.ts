@@ -30,7 +30,7 @@ export class Access {
     this.#hosts = new Set(hosts.map((name) => name.toLowerCase()));
   }
 
-  /** Why a request is refused whatever its token; null: it isn't. */
+  /** Why a request is refused with any token; null: it isn't. */
   refuseSource({ headers: { origin }, headersDistinct, socket }: IncomingMessage): RequestRefusal | null {
     // Several are no name of this server, whichever comes first: proxies may have judged by another one.
     const host = headersDistinct.host?.join(', ') ?? '';
@@ -70,11 +70,7 @@ export class Access {
 }
 
 function parseURL(text: string): URL | null {
-  try {
-    return new URL(text);
-  } catch {
-    return null;
-  }
+  return URL.canParse(text) ? new URL(text) : null;
 }
 
 export function newToken(): string {
