@@ -19,7 +19,7 @@ export function checkConfiguration(report: Report): void {
   reportNames(report, configuration);
 }
 
-/** So long a look of `gpu-owner enforce` may be past: it looks every 30 s. */
+/** How old the last look of `gpu-owner enforce` may be: it looks every 30 s. */
 const MAX_LOOK_AGE_MS = 120_000;
 
 function reportEnforcement(report: Report, { enforce }: Configuration): void {

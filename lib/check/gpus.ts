@@ -108,7 +108,7 @@ function reportOverdue(report: Report, gpus: readonly GPUStatus[]): void {
   }
 }
 
-/** The file behind the links: it has the version in its name. */
+/** The file that the links lead to: it has the version in its name. */
 function realPath(path: string): string {
   return ifPossible(() => realpathSync(path), path);
 }

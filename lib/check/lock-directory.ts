@@ -156,7 +156,7 @@ function differsFromInit(path: string): boolean {
   }, false);
 }
 
-/** As in Linux; Node.js has no name for it. The file never gets a name, so that nothing can be left behind. */
+/** As in Linux; Node.js has no name for it. The file never gets a name, so that nothing stays. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
 /** Whether locks exclude there, tried on a file without a name: no claim is disturbed. */

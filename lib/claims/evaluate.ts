@@ -199,10 +199,10 @@ function explainDamage(candidate: Candidate, directory: LockDirectory, key: Leas
   return candidate;
 }
 
-/** So long a holder may take to write who it is, in ms. */
+/** How long a holder may take to write its record, in ms. */
 const RECORD_WRITE_MS = 5;
 const explanations = new Map<string, { at: number; found: LockOwners }>();
-/** So long an answer is good that took looking at all processes, in ms. */
+/** How long the answer of a search of all processes is reused, in ms. */
 const EXPLANATION_MAX_AGE_MS = 10_000;
 
 /** The same, with what the kernel tells of locks without a record of their holder. For people. */
@@ -298,7 +298,7 @@ interface Holding {
 }
 
 const NOT_HELD: Holding = { lease: null, sharing: undefined };
-/** So often a share may end between the look at the lease and that at the shares. */
+/** Retries when a share ends between the two reads. */
 const MAX_LOOKS = 4;
 
 function readHolding(directory: LockDirectory, gpu: GPU, { job, request: { memory } }: Evaluation): Holding {

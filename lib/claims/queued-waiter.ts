@@ -79,7 +79,7 @@ const MAX_BLIND_IDLE_MS = 60_000;
 const IDLE_PER_WAITER_MS = 10_000;
 /** The same at the end of a booking: those ahead look first. In ms. */
 const LATER_PER_WAITER_MS = 250;
-/** So many at the front look often in that case, so that a waiter is noticed that doesn't take what it could. */
+/** How many waiters at the front look often in that case, to notice one that doesn't take what it could. */
 const ATTENTIVE = 4;
 /** When to try again whether this one can hand over, in ms. */
 const HANDOVER_RETRY_MS = 10_000;
@@ -300,7 +300,7 @@ export class QueuedWaiter {
         });
         endings.push(() => waiting.cancel());
       }
-      // A blocker's number was free for a moment, and may belong to a request behind this one.
+      // A blocker's number was free for a moment, and may belong to a later request.
       if (wait.hasChanged()) return resolve();
       let blind = false;
       const remainingMs = Math.min(options.end - now(), longest);

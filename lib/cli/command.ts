@@ -14,7 +14,7 @@ export type Operands =
 
 /** A command as its help and its completion show it. */
 export interface DescribedCommand {
-  /** The rest of the first line of help, behind its name. */
+  /** The rest of the first line of help, after its name. */
   usage: string;
   /** Paragraphs; those that begin with spaces are shown as they are. */
   about: string;

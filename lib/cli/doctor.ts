@@ -35,7 +35,7 @@ async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   if (values.part !== undefined) {
     await makeDoctorChecks(values.part, print);
-    process.exit(0); // whatever thread of the driver's is stuck
+    process.exit(0); // a thread of the driver's may be stuck
   }
   const findings = await diagnose(ownProgram(), (doing) => {
     if (isTerminal(2)) say(`still ${doing} …`);

@@ -17,7 +17,7 @@ export const NOTIFY_JOB: Command = {
     const event = JOB_EVENTS.find((each) => each === word);
     if (directory === undefined || event === undefined) throw usage('notify-job is for gpu-owner itself');
     await notifyOfJob(directory, event);
-    process.exit(); // whatever connection is still open
+    process.exit(); // a connection may still be open
   },
 };
 

@@ -55,7 +55,7 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (values.part !== undefined) {
     const { part, only } = values;
     await runPart(part, { ...common, claimOptions: claimOptions(values), only, write: print });
-    process.exit(0); // whatever thread of the driver's is stuck
+    process.exit(0); // a thread of the driver's may be stuck
   }
   const wait = waitOption(values, false);
   const page = new Page(pageWidth(), hasColour());
@@ -96,7 +96,7 @@ function conclusion({ driver, gpus, checks }: SelftestReport, page: Page): strin
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Claims GPUs, and checks on them whatever gpu-owner relies on: whether its readings are those of nvidia-smi, who sees a claim and how soon, which GPUs a command sees, what the driver does after kill -9, and what everything costs. It uses only GPUs that it has claimed, needs no root, and releases all of them, also after Ctrl-C.`,
+  about: `Claims GPUs, and checks on them what gpu-owner relies on: whether its readings are those of nvidia-smi, who sees a claim and how soon, which GPUs a command sees, what the driver does after kill -9, and what everything costs. It uses only GPUs that it has claimed, needs no root, and releases all of them, also after Ctrl-C.`,
   groups: GROUPS,
   notes: `Exit code: 0 if no check failed (some may not be possible here), 1 if one failed, 75 if no GPU is free.`,
   run: selftest,

@@ -102,7 +102,7 @@ function paint(): WaitProgress {
   };
 }
 
-/** The words before and behind how long it has lasted. */
+/** The words before and after how long it has lasted. */
 function words(state: WaitingState): { beginning: string; rest: string } {
   return { beginning: `gpu-owner: waiting for ${what(state)} (`, rest: `): ${reasons(state).join('; ')}` };
 }

@@ -22,7 +22,7 @@ const NOTICE_MS = 1_000;
 const TICK_MS = 10;
 /** One process in this many is asked for its age: reading a name is quicker. */
 const AGE_STEP = 8;
-/** So many old ones of these in a row mean that the others are older, too. */
+/** After this many old ones in a row, the others are older as well. */
 const MAX_OLD = 4;
 
 /**

@@ -79,7 +79,7 @@ export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<T
 
 /** Links by which GPUs count as connected: NVLink, or one PCIe switch. */
 const TOGETHER: ReadonlySet<LinkKind | null> = new Set(['nvlink', 'nvswitch', 'pcie-switch']);
-/** Machines have a few such sets; where NVLinks form a net, there may be more than anybody wants to try. */
+/** Machines have a few such sets; where NVLinks form a net, there may be too many to try. */
 const MAX_CONNECTED_SETS = 32;
 
 /**
@@ -203,7 +203,7 @@ export function worthsOf(topology: Topology, some: readonly string[]): Float64Ar
 
 /** Sets that are tried one by one: more take longer than a millisecond. */
 const MAX_SETS = 3_000;
-/** Stays that whatever is added to it. */
+/** Stays the same when a value is added. */
 const TAKEN = Number.NEGATIVE_INFINITY;
 
 /**
@@ -233,7 +233,7 @@ export function bestConnected(
   return search.best;
 }
 
-/** Of `total` things; Infinity where that is more than anybody tries. */
+/** How many choices of `total` things there are; Infinity: too many to try. */
 function countSets(total: number, count: number): number {
   let sets = 1;
   for (let i = 0; i < Math.min(count, total - count) && sets <= MAX_SETS; i++)

@@ -13,7 +13,7 @@ const POLL_MS = 200;
 /** A piece of a job's output. */
 export interface OutputPart {
   bytes: Buffer;
-  /** So many bytes before were cut out by the keeper, as the output became too large. */
+  /** How many bytes before these the keeper has cut out, as the output became too large. */
   dropped: number;
   /** Where the next piece begins, in bytes. */
   at: number;

@@ -211,7 +211,7 @@ export function nameIn(text: string, uid: number): string | null {
 
 /** The numbers of users and groups by their names, and when one wasn't found, in ms. */
 const toldNumbers = new Map<string, number | { askedAt: number }>();
-/** So long a name counts as unknown before it is asked for again: that starts a program. In ms. */
+/** How long an unknown name isn't asked for again, in ms: that starts a program. */
 const UNKNOWN_MS = 60_000;
 
 /**

@@ -41,7 +41,7 @@ export function reportTime(
   return { since: Math.max(EARLIEST, begin), until: Math.min(end, now) };
 }
 
-/** So long ago, a date, or a moment as `parseMoment` has it. */
+/** A duration before now, a date, or a moment as `parseMoment` has it. */
 function momentBefore(value: string, option: string, now: number): number {
   const date = parseDate(value, option);
   if (date !== null) return date;

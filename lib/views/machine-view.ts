@@ -50,7 +50,7 @@ export interface LiveView {
 export const SORT_KEYS = ['gpu', 'util', 'memory', 'user', 'since', 'idle'] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
-/** So many requests of a queue are read: a screen has no room for more. */
+/** Upper bound on the requests read: a screen has no room for more. */
 const MAX_QUEUE_ENTRIES = 200;
 const MINUTE_MS = 60_000;
 /** A snapshot usually takes microseconds. After this time, viewers learn that the driver doesn't answer. */

@@ -33,7 +33,7 @@ interface Part {
 
 /** A share to be taken. */
 export interface ShareDemand extends ShareParts {
-  /** So many units all shares of the GPU may have: programs without a claim use the others. */
+  /** Upper bound on the units of all shares together: programs without a claim use the others. */
   limit: number;
 }
 

@@ -55,7 +55,7 @@ export interface RecordContents {
 
 /** For what a keeper adds: its PID, the command's, how many survive, and when the epoch ended. In bytes. */
 const KEEPER_BYTES = 200;
-/** So many fit however long the rest is. */
+/** How many fit, however long the rest is. */
 const MIN_GPUS = 4;
 
 /**

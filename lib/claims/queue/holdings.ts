@@ -27,7 +27,7 @@ import {
 } from '../locks/index.ts';
 import { isAboveLimit, type TogetherLimit } from '../rules/index.ts';
 
-/** So many epochs of one file are looked at: other programs may have locked such bytes, too. */
+/** Upper bound on locked epochs per file; foreign programs may lock bytes as well. */
 const MAX_LOCKED_EPOCHS = 64;
 /** A MIG instance counts as this part of a GPU where its size isn't known. */
 const INSTANCE_PART = 1 / 7;

@@ -11,7 +11,7 @@ export interface PreemptibleLease {
   isOverdue: boolean;
 }
 
-/** So many leases together are looked at: there are fewer GPUs in a machine. */
+/** Upper bound on the leases that are combined: a machine has fewer GPUs. */
 const MAX_LEASES = 256;
 
 /** Leases that give way together. */

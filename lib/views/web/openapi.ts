@@ -85,7 +85,7 @@ const PATHS = {
       parameters: [
         {
           ...{ name: 'job', in: 'path', required: true, schema: TEXT },
-          description: "the job's number, such as 17; with `--hosts`, behind its host: gpu1:17",
+          description: "the job's number, such as 17; with `--hosts`, after its host: gpu1:17",
         },
         {
           ...{ name: 'follow', in: 'query', schema: { type: 'boolean', default: false } },
