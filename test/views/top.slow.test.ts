@@ -235,6 +235,7 @@ describe('the terminal is as before', () => {
     ['q', 0, (terminal: TestTerminal) => terminal.type('qq')],
     ['Ctrl-C', 130, (terminal: TestTerminal) => terminal.type(CTRL_C)],
     ['SIGTERM', 143, (_: TestTerminal, pid: number) => sendSignal(pid, 'SIGTERM')],
+    ['SIGHUP', 129, (_: TestTerminal, pid: number) => sendSignal(pid, 'SIGHUP')],
     ['kill -9', 137, (_: TestTerminal, pid: number) => sendSignal(pid, 'SIGKILL')],
   ])('after %s', async (_, code, end) => {
     const terminal = await restored(end);
