@@ -239,3 +239,13 @@ CUDA_EXPORT cuCtxGetDevice(CUdevice* out) {
   *out = context->device;
   return CUDA_SUCCESS;
 }
+
+// No kernel runs, so there is nothing to wait for.
+CUDA_EXPORT cuCtxSynchronize() {
+  const Driver* driver = initialized_driver();
+  if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
+  const Context* context = current_context();
+  if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  return health_of(driver->machine, driver->devices[context->device].gpu) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
