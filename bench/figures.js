@@ -4,6 +4,7 @@ import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { fair } from './fair.js';
 import { leftovers, pause } from './leftovers.js';
 import { beginProcessorTime, nameOf, usage } from './processes.js';
 import { openWitness } from './witness.js';
@@ -27,6 +28,7 @@ export const figures = {
   start: { title: 'From start to end of a command', run: start },
   feel: { title: 'What a person feels, beside other queues', run: feel },
   waiting: { title: 'Waiting jobs', run: waiting },
+  fair: { title: 'How users share GPUs', run: (bench) => fair(bench, { place, row, command }) },
 };
 
 /** Summarizes values: the median, the middle half as a measure of spread, and the time that 95 % of them keep. */

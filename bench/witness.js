@@ -17,7 +17,7 @@ export function openWitness(directory) {
     path,
     /** To be called just before a holder is killed, which can't note its end itself. */
     killed: (pid) => appendFileSync(path, `${pid} killed ${process.hrtime.bigint()}\n`),
-    /** @returns { holds, gpus }: how much it saw. @throws if a GPU was given twice, or nothing was seen at all */
+    /** @returns { holds, gpus, all }: how much it saw, and each hold. @throws if a GPU was given twice, or nothing was seen at all */
     check: () => judge(readFileSync(path, 'utf8')),
   };
 }
@@ -57,7 +57,7 @@ function judge(text) {
       if (given > 1 + ROUNDING) throw new Error(violation([...holders]));
     }
   }
-  return { holds: holds.length, gpus: present.size };
+  return { holds: holds.length, gpus: present.size, all: holds };
 }
 
 /** A hold whose end isn't noted lasts for ever: the next hold of the GPU is a violation, rather than overlooked. */
