@@ -5,6 +5,7 @@ import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { ifPossible } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
+  countOwners,
   Directory,
   formatBytes,
   formatMode,
@@ -12,7 +13,6 @@ import {
   listWords,
   type Mount,
   mountOf,
-  pathIn,
   readMounts,
   statusOf,
   systemError,
@@ -71,12 +71,8 @@ const MAX_FILES = 50_000;
 function reportCrowd(report: Report, path: string): void {
   const ledger = ledgerDirectory(path, simulatedMachine() !== null);
   for (const each of new Set([path, ledger ?? path])) {
-    const counts = new Map<number, number>();
-    for (const name of (Directory.at(each)?.names() ?? []).slice(0, MAX_FILES)) {
-      const uid = statusOf(pathIn(each, name))?.uid;
-      if (uid !== undefined) counts.set(uid, (counts.get(uid) ?? 0) + 1);
-    }
-    const crowd = [...counts].filter(([, count]) => count > MANY_FILES);
+    const names = (Directory.at(each)?.names() ?? []).slice(0, MAX_FILES);
+    const crowd = [...countOwners(each, names)].filter(([, count]) => count > MANY_FILES);
     if (crowd.length === 0) continue;
     const whose = listWords(crowd.map(([uid, count]) => `${count} of ${userName(uid)}`));
     report.add(

@@ -18,6 +18,7 @@ export {
   showExtraCertificates,
 } from './environment.ts';
 export {
+  countOwners,
   decode,
   type FileStatus,
   formatMode,
