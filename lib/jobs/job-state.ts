@@ -92,16 +92,19 @@ export function listJobs({ user, all, lockDirectory, queue }: JobFilter): Job[] 
     const since = all ? undefined : Date.now() - RECENT_MS;
     const opened = new OpenLocks();
     const holderOf = lookUp(activity);
-    for (const id of store.ids()) {
-      known.add(id);
-      const found = stateOf(store, id, since, opened);
-      if (found === null) continue;
-      const ended = endOf(found.job);
-      const isRecent = ended === null || (since !== undefined && ended > since);
-      const isEndedPart = found.job.request.part !== undefined && !isLiving(found.state);
-      if (all || (isRecent && !isEndedPart)) jobs.push(listedJob(found, holderOf));
+    try {
+      for (const id of store.ids()) {
+        known.add(id);
+        const found = stateOf(store, id, since, opened);
+        if (found === null) continue;
+        const ended = endOf(found.job);
+        const isRecent = ended === null || (since !== undefined && ended > since);
+        const isEndedPart = found.job.request.part !== undefined && !isLiving(found.state);
+        if (all || (isRecent && !isEndedPart)) jobs.push(listedJob(found, holderOf));
+      }
+    } finally {
+      opened.close();
     }
-    opened.close();
   }
   const others = holders.filter(({ info }) => isWanted(info) && !(info.job != null && known.has(info.job)));
   return [...jobs, ...others.map(describeRun)];

@@ -79,9 +79,12 @@ function readLists(): string[] | null {
     const file = ifPossible(() => openSync('/proc/locks', 'r'), -1);
     if (file < 0) return [];
     let size = 0;
-    for (let length = -1; length !== 0; size += length)
-      length = readSync(file, list, size, list.length - size, null);
-    closeSync(file);
+    try {
+      for (let length = -1; length !== 0; size += length)
+        length = readSync(file, list, size, list.length - size, null);
+    } finally {
+      closeSync(file);
+    }
     if (size === list.length) return null;
     texts.push(list.toString('latin1', 0, size));
   }
