@@ -32,7 +32,7 @@ const JOB_S = 0.3;
 const HOUR_S = 3;
 const TIMEOUT_MS = 60_000;
 /** How long a request takes to join. */
-const HELD_MS = 2_000;
+const JOIN_MS = 2_000;
 /** A ledger of this size gets no more lines; see lib/usage/directory.ts. */
 const LEDGER_BYTES = 32 * 1024 ** 2;
 
@@ -190,7 +190,7 @@ export async function fair(bench, { place, row, command }) {
     await lab.known(CAROL);
     const release = await lab.hold('--devices', '0,1');
     const { pid } = lab.run(configuration === '' ? DAVE : CAROL, 600, ...words);
-    await pause(HELD_MS);
+    await pause(JOIN_MS);
     if (configuration === '') await lab.known(DAVE);
     if (what.includes('suspended')) process.kill(pid, 'SIGSTOP');
     await lab.backlog(ALICE, 3 * count, JOB_S, '--devices', '0,1');

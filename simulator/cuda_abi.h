@@ -8,9 +8,6 @@ extern "C" {
 typedef int CUresult;
 typedef int CUdevice;
 typedef struct CUctx_st* CUcontext;
-typedef struct CUmod_st* CUmodule;
-typedef struct CUfunc_st* CUfunction;
-typedef struct CUstream_st* CUstream;
 typedef unsigned long long CUdeviceptr;
 
 typedef struct {

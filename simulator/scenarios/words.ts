@@ -1,7 +1,7 @@
 // The words of the simulator, for help and completion.
 
 /** What is typed, and its help. */
-export type Entries = readonly (readonly [label: string, help: string])[];
+type Entries = readonly (readonly [label: string, help: string])[];
 
 export const TOOL_COMMANDS: Entries = [
   ['machines', 'list the named machines'],
@@ -23,7 +23,7 @@ export const TOOL_COMMANDS: Entries = [
   ],
 ];
 
-export const KEYS_OF_GPUS: Entries = [
+const KEYS_OF_GPUS: Entries = [
   ['lost=on|off', 'the GPU has fallen off the bus'],
   ['reset-required=on|off', 'the GPU needs a reset'],
   ['no-permission=on|off', 'nobody may use the GPU'],
@@ -42,14 +42,14 @@ export const KEYS_OF_GPUS: Entries = [
   ['instances=0,2|none|default', 'the MIG instances that exist'],
 ];
 
-export const KEYS_OF_BOTH: Entries = [
+const KEYS_OF_BOTH: Entries = [
   ['hang=CALL,...|off', 'these calls block until the fault is lifted'],
   ['latency=CALL:MICROSECONDS,...|off', 'these calls take longer'],
   ['unsupported=CALL,...|off', 'these calls return NOT_SUPPORTED (3)'],
   ['error=CALL:CODE,...|off', 'these calls return CODE; 0 undoes it'],
 ];
 
-export const KEYS_OF_THE_MACHINE: Entries = [
+const KEYS_OF_THE_MACHINE: Entries = [
   ['teardown=MILLISECONDS', 'how long the driver still lists a process that has died'],
   [
     'pid-offset=NUMBER',
@@ -63,7 +63,7 @@ export const KEYS_OF_THE_MACHINE: Entries = [
 ];
 
 /** As the simulator names them: simulator/calls.h. */
-export const CALLS =
+const CALLS =
   'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, energy, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, board, clocks, pcie, nvlink, fan, ecc, codec, bar1, events, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
 
 /** The keys of `simulate set`, as its help lists them. */
