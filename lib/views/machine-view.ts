@@ -157,7 +157,9 @@ export class MachineView implements LiveView, MachineState {
     const begin = now();
     if (begin >= this.#nextJobs) {
       const before = process.cpuUsage();
-      this.#jobs = ownJobs(this.#request.lockDirectory, this.#snapshot?.queue);
+      const { queue = [], waiting = 0 } = this.#snapshot ?? {};
+      // A snapshot has the beginning of a long queue only.
+      this.#jobs = ownJobs(this.#request.lockDirectory, queue.length === waiting ? queue : []);
       // Not the time on the clock: on a busy machine that says nothing of what listing costs.
       const { user, system } = process.cpuUsage(before);
       const fair = (user + system) / 1_000 / MAX_JOBS_SHARE;
@@ -172,7 +174,7 @@ export class MachineView implements LiveView, MachineState {
 }
 
 /** None where a file of theirs can't be read: `jobs` says why. */
-function ownJobs(lockDirectory: string | undefined, queue: readonly QueueEntry[] = []): Job[] {
+function ownJobs(lockDirectory: string | undefined, queue: readonly QueueEntry[]): Job[] {
   try {
     return listJobs({ user: null, all: false, lockDirectory, queue });
   } catch (error) {

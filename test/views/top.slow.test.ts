@@ -350,6 +350,26 @@ describe('foreign records', () => {
     expect(await terminal.ended).toBe(0);
   });
 
+  test('of hundreds of waiters leave a job after them its position', async () => {
+    const holder = machine.startCommand(['hold', '--placeholder', 'none', '-n', '4']);
+    await output(holder, /visibleDevices/);
+    const queue = join(machine.lockDirectory, 'line.lock');
+    const slots = machine.start([
+      python,
+      join(import.meta.dirname, 'fixtures/full_queue.py'),
+      '250',
+      queue,
+      'first',
+    ]);
+    await output(slots, /ready/);
+    await machine.runCommand(['submit', '--', 'true']);
+    const [{ jobs }] = JSON.parse((await machine.runCommand(['top', '--json'])).stdout);
+    const [listed] = JSON.parse((await machine.runCommand(['jobs', '--json'])).stdout);
+    expect(jobs.at(0)).toMatchObject({ id: 1, state: 'waiting', position: listed.position });
+    expect(listed.position).toBeGreaterThan(200);
+    await machine.runCommand(['cancel', '1']);
+  });
+
   test('of four thousand waiters cost a bounded part of each refresh', async () => {
     const waiting = machine.startCommand(['hold', '--placeholder', 'none', '-n', '4']);
     await output(waiting, /visibleDevices/);
