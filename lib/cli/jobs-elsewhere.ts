@@ -8,15 +8,11 @@ import {
   hostFailed,
   hostOf,
   type JobAddress,
-  type MovingJob,
-  movingElsewhere,
   movingJob,
   placeOf,
   settledPlace,
   showOutput,
-  submitMoving,
 } from '../fleet/index.ts';
-import { isLiving } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { usage } from './command-line.ts';
 import { print, say, write } from './output.ts';
@@ -77,17 +73,13 @@ export async function commandElsewhere(
     [...elsewhere].map(async ([name, asked]) => {
       if (name === ANY) {
         for (const { job } of asked) {
-          if (words[0] === 'resubmit') {
-            await resubmitMoving(movingJob(job), onLine);
-            continue;
-          }
           const moving = movingJob(job);
           if (words[0] !== 'cancel' && moving.step !== 'settled')
-            throw usage(`${ANY}:${moving.id} waits on several machines; extend it once it has started`);
+            throw usage(`${ANY}:${moving.id} still moves between machines; wait until it has started`);
           const place = words[0] === 'cancel' ? await cancelMoving(moving, say) : moving.at;
           if (place === null) continue;
           const asked = [{ job: String(place.id), at: 0 }];
-          await commandElsewhere(new Map([[place.host, asked]]), words, last, graceMs);
+          await commandElsewhere(new Map([[place.host, asked]]), words, last, graceMs, onLine);
         }
         return;
       }
@@ -103,16 +95,6 @@ export async function commandElsewhere(
       for (const line of lines(answer.notes)) say(`${name}: ${line.replace(/^gpu-owner: /, '')}`);
     }),
   );
-}
-
-/** Submits a job that has ended once more, to all hosts that it was submitted to. */
-async function resubmitMoving(job: MovingJob, onLine: (host: string, line: string) => void): Promise<void> {
-  const found = await movingElsewhere(job, say);
-  if (found.state === 'moving' || isLiving(found.state))
-    throw usage(`${ANY}:${job.id} has not ended: ${found.state}; cancel it first`);
-  const giveUpAt = job.giveUpAt === null ? null : Date.now() + job.giveUpAt - job.submitted;
-  const again = await submitMoving({ ...job, after: [], hosts: job.asked, giveUpAt }, say);
-  if (again !== null) onLine(ANY, String(again.id));
 }
 
 function lines(text: string): string[] {

@@ -9,7 +9,7 @@ import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf } from './hosts.ts';
 import { jobTable } from './job-table.ts';
-import { extend, leaveHost, queueOf, showEach } from './named-jobs.ts';
+import { extend, queueOf, showEach } from './named-jobs.ts';
 import { pageWidth, print, say } from './output.ts';
 import { refresh, WATCH, watchInterval } from './refresh.ts';
 
@@ -23,10 +23,6 @@ const GROUPS = [
       },
       ...WATCH,
       ...HOSTS_WITH_JSON,
-      from: {
-        value: 'HOST',
-        help: 'with `move ID`: have a waiting job leave a host that is gone for good; if it runs there, it runs twice',
-      },
     },
     notes:
       'States: waiting, running, completed, failed, cancelled, lost (its processes are gone and its exit code is unknown: the machine was restarted, or they were killed).',
@@ -36,11 +32,7 @@ const GROUPS = [
 async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, positionals } = parsed;
   const interval = watchInterval(values);
-  if (positionals[0] === 'move' && values.from !== undefined)
-    return leaveHost(positionals.slice(1), values.from);
   if (positionals[0] === 'extend') return extend(positionals.slice(1));
-  if (values.from !== undefined)
-    throw usage('--from belongs to `jobs move`: gpu-owner jobs move any:5 --from gpu3');
   if (positionals.length > 0) {
     for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
       if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
@@ -102,7 +94,7 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>): Promise<void> {
 }
 
 export const COMMAND: Command = {
-  usage: '[JOB...] | extend JOB... DURATION | move ID --from HOST',
+  usage: '[JOB...] | extend JOB... DURATION',
   about: `Lists your jobs on this machine: waiting jobs with the reason, running jobs with their GPUs and remaining time, and jobs that ended within the last day. A \`gpu-owner run\` of yours has no number. With numbers or names of jobs, or HOST:JOB for a job of another machine, it prints everything about each, and where its output is. \`extend\` lets jobs run that much longer than their time limit.`,
   groups: GROUPS,
   operands: 'jobs',

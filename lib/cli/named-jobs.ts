@@ -1,4 +1,4 @@
-// `jobs JOB...`, `jobs extend` and `jobs move`.
+// `jobs JOB...` and `jobs extend`.
 import { CommandEnd, GPUOwnerError } from '../errors.ts';
 import { describeNamed, extendJob, JobStore, resolveJobs, resolveNames } from '../jobs/index.ts';
 import { formatDuration, parseDuration } from '../platform/index.ts';
@@ -78,12 +78,4 @@ export async function extend(words: readonly string[]): Promise<void> {
       print(`job ${words[i]} may run ${formatDuration(await extendJob(store, id, ms))}`);
   }
   await others;
-}
-
-/** `jobs move ID --from HOST` */
-export async function leaveHost(words: readonly string[], from: string | undefined): Promise<void> {
-  const [address, more] = words.map(addressOf);
-  if (from === undefined || from === '' || address?.host !== 'any' || more !== undefined)
-    throw usage('write gpu-owner jobs move any:5 --from gpu3: it leaves a host that is gone for good');
-  await (await import('../fleet/index.ts')).leaveHost(address.job, from, say);
 }

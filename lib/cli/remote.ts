@@ -1,13 +1,7 @@
 // `run` and `submit` on another machine: the options that the hosts are given.
 
 import { resolve } from 'node:path';
-import {
-  addressForOthers,
-  type CommandElsewhere,
-  commandFor,
-  runElsewhere,
-  submitElsewhere,
-} from '../fleet/index.ts';
+import { type CommandElsewhere, commandFor, runElsewhere, submitElsewhere } from '../fleet/index.ts';
 import { parseArray } from '../jobs/index.ts';
 import { parseDuration, sanitize, shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-values.ts';
@@ -31,29 +25,26 @@ type SubmitValues = Parsed<typeof SUBMIT_GROUPS>['values'];
 export async function runOn(on: string, parsed: RunArguments): Promise<void> {
   const command = commandOf(on, parsed);
   const hasTerminal = isTerminal(0) && isTerminal(1);
-  const words = (waits: boolean) => wordsFor('run', parsed, !waits);
-  const show = (descriptor: number, bytes: Uint8Array) => write(descriptor, bytes, SIGPIPE);
-  process.exit(await runElsewhere(command, words, hasTerminal, show));
+  const show = (bytes: Uint8Array) => write(1, bytes, SIGPIPE);
+  process.exit(await runElsewhere(command, wordsFor('run', parsed), hasTerminal, show));
 }
 
 /** Submits a job on another machine, prints its address, and ends this process. @param parsed checked as for this machine */
 export async function submitOn(on: string, given: RunArguments): Promise<void> {
   const command = commandOf(on, given);
   const mayMove = command.isAny && command.wait !== null;
-  const { after, values } = mayMove
-    ? await jobsToFollow(given.values)
-    : { after: [], values: withPlaces(given.values) };
+  const { after, values } = mayMove ? await jobsToFollow(given.values) : { after: [], values: given.values };
   const parsed = { ...given, values };
   const moving = command.isAny
     ? partsOf(given.values).map((part) => ({
         part,
-        words: wordsFor('submit', partOf(parsed, part), null).slice(1),
+        words: wordsFor('submit', partOf(parsed, part), 'moving').slice(1),
       }))
     : [];
   const job = {
     ...{ ...command, after, moving, name: values.name ?? null },
     shown: sanitize(shellWords(parsed.command), MAX_SHOWN),
-    words: (host: string) => wordsFor('submit', parsed, command.isAny, host),
+    words: (host: string) => wordsFor('submit', parsed, host),
   };
   process.exit(await submitElsewhere(job, print)); // other hosts may still be asked
 }
@@ -102,37 +93,22 @@ async function jobsToFollow(given: SubmitValues) {
   );
 }
 
-/** Options in which jobs that have moved have the address of their host, as other hosts know no other one. @throws ERR_INVALID_ARGUMENT */
-function withPlaces(values: SubmitValues): SubmitValues {
-  const inPlace = (lists: readonly string[] = []) =>
-    lists.map((list) => list.replace(/(?<=^|,)\s*any:([^,]*)/g, (_, job) => addressForOthers(job)));
-  return { ...values, after: inPlace(values.after), 'after-ok': inPlace(values['after-ok']) };
-}
-
 /** Options that the host isn't given as they are. */
 const OWN = ['on', 'env', 'chdir'];
-const WAITING = ['wait', 'no-wait', 'max-wait'];
+const WAITING = ['wait', 'no-wait'];
 
 /**
  * The arguments there.
- * @param isNow it doesn't wait; null: that is for the mover to say
- * @param host has its own jobs without an address; null: not known
+ * @param host has its own jobs without an address; 'moving': the mover says how long it waits
  */
-function wordsFor(
-  name: string,
-  { values, command }: RunArguments,
-  isNow: boolean | null,
-  host: string | null = null,
-): string[] {
-  const isOwn = (option: string) =>
-    OWN.includes(option) || (isNow === false ? option === 'no-wait' : WAITING.includes(option));
+function wordsFor(name: string, { values, command }: RunArguments, host = ''): string[] {
+  const isOwn = (option: string) => OWN.includes(option) || (host === 'moving' && WAITING.includes(option));
   const options = toArguments(values, (option) => !isOwn(option)).map((option) =>
     /^--after(?:-ok)?=/.test(option)
       ? option.replace(/[^=,\s]+:(?=[^:,]+(?:,|$))/g, (each) => (each === `${host}:` ? '' : each))
       : option,
   );
-  const wait = isNow === true || (isNow === false && values['no-wait']) ? ['--no-wait'] : [];
-  return [name, ...wait, ...options, '--', ...command];
+  return [name, ...options, '--', ...command];
 }
 
 /** The options of a claim that `find` takes, too. The host is to say what is free now, so it doesn't wait. */

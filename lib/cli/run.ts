@@ -9,7 +9,7 @@ import { native } from '../native.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, SIMULATE, usage } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
-import { print, say } from './output.ts';
+import { say } from './output.ts';
 import { RUN_GROUPS } from './run-options.ts';
 import { checkRun } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
@@ -25,9 +25,7 @@ const GROUPS = [
       },
       ...SIMULATE,
       'over-ssh': {
-        value: 'TEXT',
-        isValueOptional: true,
-        help: 'hang up with the parent, and print TEXT when there are GPUs; for --on',
+        help: 'hang up with the parent; for --on',
         isHidden: true,
       },
       'until-input-closes': {
@@ -49,8 +47,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const start = readStart();
   const request = checkRun(parsed, 'run');
   const isRestarted = start.preemptions > 0;
-  const overSSH = values['over-ssh'];
-  if (overSSH !== undefined) native().processHangUpWithParent();
+  if (values['over-ssh']) native().processHangUpWithParent();
   refuseThrowAway();
   const problem = commandProblem(command);
   if (problem !== null) {
@@ -62,7 +59,6 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     ? claimUntilInputCloses(request.settings, wait)
     : claimForJob(request.settings, wait, start);
   const claim = await claiming.finally(() => wait?.end());
-  if (typeof overSSH === 'string' && !isRestarted) print(`\n${overSSH}`);
   const isRequeued = values.requeue === true;
   becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
 }

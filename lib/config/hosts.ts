@@ -8,8 +8,6 @@ export interface Host {
   name: string;
   /** How a shell there starts gpu-owner; null: it is looked for. */
   command: string | null;
-  /** The socket of an ssh that is connected, by which others need no login; missing: each logs in. */
-  readonly connection?: string | undefined;
 }
 
 const MAX_NAME_LENGTH = 255;

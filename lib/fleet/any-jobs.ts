@@ -86,18 +86,6 @@ export function placeOf({ at }: MovingJob): JobAddress | null {
   return at?.id == null ? null : { host: at.host, job: String(at.id) };
 }
 
-/** The address by which other machines know a job. @throws ERR_INVALID_ARGUMENT if it still moves */
-export function addressForOthers(word: string): string {
-  const job = movingJob(word);
-  const place = job.step === 'settled' ? placeOf(job) : null;
-  if (place !== null) return `${place.host}:${place.job}`;
-  throw invalidArgument(
-    job.step === 'settled'
-      ? `${ANY}:${job.id} has ended without a start`
-      : `only this machine knows where ${ANY}:${job.id} is while that moves: jobs of this machine can follow it, others can once it has started`,
-  );
-}
-
 /** Waits until a job stays where it is. @returns its address there; null: it has ended without a start. Undefined: the signal came first */
 export async function settledPlace(
   word: string,
@@ -111,7 +99,7 @@ export async function settledPlace(
 /** Cancels a job while it moves. @returns where it has started already; null: it is cancelled */
 export async function cancelMoving({ id }: MovingJob, say: Say): Promise<Place | null> {
   const jobs = new MovingJobs();
-  if (jobs.read(id)?.step !== 'settled') jobs.wish(id, 'cancel');
+  if (jobs.read(id)?.step !== 'settled') jobs.cancel(id);
   const settled = await untilMoving(id, tellingNotes(say), say);
   if (settled === null || settled.note === CANCELLED || placeOf(settled) === null) return null;
   return settled.at;
@@ -131,19 +119,6 @@ function tellingNotes(
   };
 }
 
-/** Has a job leave a host that is gone for good. */
-export async function leaveHost(word: string, host: string, say: Say): Promise<void> {
-  const { id, at, next, step } = movingJob(word);
-  if (step === 'settled' || (at?.host !== host && next?.host !== host))
-    throw invalidArgument(
-      `${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`,
-    );
-  const jobs = new MovingJobs();
-  jobs.wish(id, 'from', host);
-  // The job may have started there meanwhile.
-  await untilMoving(id, (job) => job.step === 'settled' || jobs.wished(id, 'from') === null, say);
-}
-
 /** The parts of a new job that may move. */
 export type NewMovingJob = Omit<
   MovingJob,
@@ -156,28 +131,10 @@ export function createMoving(job: NewMovingJob): MovingJob {
   return new MovingJobs().create({ ...job, ...fresh, left: [], submitted: Date.now() });
 }
 
-/**
- * Submits a job to the host where it is expected to start first.
- * @returns it, as soon as it stands in a queue, follows others, or can't start; null: the signal came first, and it is cancelled
- */
-export async function submitMoving(
-  job: NewMovingJob,
-  say: Say,
-  signal?: AbortSignal,
-): Promise<MovingJob | null> {
-  const { id, after } = createMoving(job);
-  const isQueued = ({ at }: MovingJob) => after.length > 0 || at !== null;
-  const queued = await untilMoving(id, tellingNotes(say, isQueued), say, signal);
-  if (queued !== null) return queued;
-  new MovingJobs().wish(id, 'cancel');
-  say(`${ANY}:${id} is cancelled`);
-  return null;
-}
-
-/** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */
-export function cancelUntold(id: number, say: Say): void {
-  new MovingJobs().wish(id, 'cancel');
-  say(`${ANY}:${id} is cancelled: its address can't be printed`);
+/** Resolves with a new job as soon as it stands in a queue, follows others, or can't start. */
+export async function untilQueued(id: number, say: Say): Promise<MovingJob> {
+  const isQueued = ({ at, after }: MovingJob) => after.length > 0 || at !== null;
+  return (await untilMoving(id, tellingNotes(say, isQueued), say)) as MovingJob; // there is no signal
 }
 
 /** Jobs that still may move, as `jobs` lists them. */

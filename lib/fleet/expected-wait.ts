@@ -54,8 +54,6 @@ export type Load = {
   gpus: readonly { state: string; until: number | null }[];
   /** Requests in the order in which they are served: how many GPUs each wants. */
   queue: readonly number[];
-  /** How many GPUs the user may hold, and when each that the user holds is free, in ms since 1970; null: unknown. */
-  limit?: { most: number; ends: readonly (number | null)[] };
 };
 
 /** The GPUs that would do, free or not. */
@@ -71,17 +69,12 @@ export function gpusFor<T extends Pick<Readings, 'index' | 'memory'>>(
 }
 
 /** A machine as far as it decides. */
-type Machine = Pick<Snapshot, 'gpus' | 'limit'> & { queue: readonly Pick<QueueEntry, 'class' | 'count'>[] };
+type Machine = Pick<Snapshot, 'gpus'> & { queue: readonly Pick<QueueEntry, 'class' | 'count'>[] };
 
-/** @param now in ms since 1970, as on that machine; without a limit, its user is taken to have the same name there */
-export function loadOf({ gpus, queue, limit }: Machine, wanted: Wanted, now: number): Load {
-  const user = limit?.user ?? userName(process.geteuid?.() ?? 0);
-  const own = gpus.flatMap(({ lease }) =>
-    lease?.user === user && !lease.preemptible ? [Date.parse(lease.until ?? '') || null] : [],
-  );
+/** @param now in ms since 1970, as on that machine, whose user is taken to have the same name there */
+export function loadOf({ gpus, queue }: Machine, wanted: Wanted, now: number): Load {
+  const user = userName(process.geteuid?.() ?? 0);
   return {
-    // Preemptible requests have no limit.
-    ...(limit === undefined || wanted.isPreemptible ? {} : { limit: { most: limit.gpus, ends: own } }),
     gpus: gpusFor(wanted, gpus).map(({ state, lease, booking }) => {
       const isBooked =
         booking !== null &&
@@ -103,7 +96,7 @@ export function loadOf({ gpus, queue, limit }: Machine, wanted: Wanted, now: num
  * How long a request waits that joins the queue of this machine, in ms, if those ahead keep their order; Infinity: it has too few GPUs. Only
  * comparisons mean something: where no limit is known, an hour stands for it.
  */
-export function expectedWait({ gpus, queue, limit }: Load, count: number, now: number): number {
+export function expectedWait({ gpus, queue }: Load, count: number, now: number): number {
   const isFreeIn = (until: number | null) => (until === null ? USUAL_MS : Math.max(0, until - now));
   const free = gpus
     .filter(({ state }) => state !== 'unavailable')
@@ -113,10 +106,7 @@ export function expectedWait({ gpus, queue, limit }: Load, count: number, now: n
     const start = free[ahead - 1];
     if (start !== undefined) free.fill(start + USUAL_MS, 0, ahead);
   }
-  const waitFor = (times: number[], enough: number) =>
-    enough <= 0 ? 0 : (times.sort((a, b) => a - b)[enough - 1] ?? Number.POSITIVE_INFINITY);
-  const { most, ends } = limit ?? { most: Number.POSITIVE_INFINITY, ends: [] };
-  return Math.max(waitFor(free, count), waitFor(ends.map(isFreeIn), ends.length + count - most));
+  return free.sort((a, b) => a - b)[count - 1] ?? Number.POSITIVE_INFINITY;
 }
 
 /** Hosts, the one first where a request is expected to start first. Ties are decided by chance. */

@@ -14,7 +14,7 @@ import {
 import type { HostErrorCode, HostFailure } from './host-failure.ts';
 import { parseRecords, type Records } from './host-records.ts';
 import { type Environment, RemoteRequest } from './request.ts';
-import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, sharing, WholeOutput } from './ssh.ts';
+import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, WholeOutput } from './ssh.ts';
 import { isBeforeLogin, isLostLate, isTurnedAway } from './ssh-messages.ts';
 
 /** `version`: of the host's gpu-owner; null: it didn't say. */
@@ -97,11 +97,7 @@ export async function askHosts<Kind extends keyof Records>(
   const logins = new Logins();
   const answers = hosts.map(async (host) => {
     const end = await logins.begin();
-    const isShared = host.connection !== undefined;
-    let answer = await ask(host, kind, words, timeoutMs);
-    // The ssh that is connected may have ended meanwhile.
-    if (isShared && answer.error !== null && answer.error.code !== 'ERR_HOST_TIMEOUT')
-      answer = await ask({ name: host.name, command: host.command }, kind, words, timeoutMs);
+    const answer = answerOf(kind, words, host.name, await question(host, words, timeoutMs));
     end();
     onAnswer(answer);
     return answer;
@@ -209,27 +205,23 @@ async function stream<Kind extends keyof Records>(
   let wrong: string | null = null;
   let hasAnswered = false;
   const onLine = (line: string): boolean => {
-    const isFirst = others.length === 0;
     const version = line.startsWith('[') ? request.versionIn(others) : undefined;
-    // A key that may only run one command has no marks.
-    const records =
-      version !== undefined || (isFirst && line.startsWith('[')) ? parseRecords(kind, line) : null;
-    if (records === null || (typeof records === 'string' && version === undefined)) {
+    if (version === undefined) {
       othersLength += line.length;
       if (others.length < MAX_OTHER_LINES && othersLength < MAX_OTHER_LENGTH) others.push(line);
       return false;
     }
+    const records = parseRecords(kind, line);
     wrong = typeof records === 'string' ? records : null;
     if (typeof records === 'string') return false;
     hasAnswered = true;
-    onAnswer({ host: host.name, version: version ?? null, records, error: null });
+    onAnswer({ host: host.name, version, records, error: null });
     return true;
   };
   const commandLine = request.commandLine(host, words);
   // A line may end this.
   const lines = new Lines((line) => !signal.aborted && onLine(line));
-  const options = host.connection === undefined ? [] : sharing(host.connection, true);
-  const ended = await runOverSSH(host.name, commandLine, lines, quietMs, options, signal);
+  const ended = await runOverSSH(host.name, commandLine, lines, quietMs, [], signal);
   const output = `\n${[...others, ended.output].join('\n')}`;
   const result = interpret(host, request, { ...ended, output }, quietMs);
   const failed = (error: HostFailure) => ({ host: host.name, version: result.version, records: null, error });
@@ -246,15 +238,6 @@ async function stream<Kind extends keyof Records>(
 const MAX_OTHER_LINES = 10_000;
 const MAX_OTHER_LENGTH = 1024 * 1024;
 
-async function ask<Kind extends keyof Records>(
-  { name: host, ...rest }: Host,
-  kind: Kind,
-  words: readonly string[],
-  timeoutMs: number,
-): Promise<HostAnswer<Kind>> {
-  return answerOf(kind, words, host, await question({ name: host, ...rest }, words, timeoutMs));
-}
-
 function answerOf<Kind extends keyof Records>(
   kind: Kind,
   words: readonly string[],
@@ -262,15 +245,10 @@ function answerOf<Kind extends keyof Records>(
   answer: RawResult,
 ): HostAnswer<Kind> {
   const { version, error } = answer;
-  if (error === null) {
-    const records = parseRecords(kind, answer.output);
-    if (typeof records !== 'string') return { host, version, records, error: null };
-    return { host, version, records: null, error: senseless(host, words, records) };
-  }
-  // A key that may only run one command has that command's output.
-  const records = answer.unasked === null ? null : parseRecords(kind, answer.unasked);
-  if (Array.isArray(records)) return { host, version: null, records, error: null };
-  return { host, version, records: null, error };
+  if (error !== null) return { host, version, records: null, error };
+  const records = parseRecords(kind, answer.output);
+  if (typeof records !== 'string') return { host, version, records, error: null };
+  return { host, version, records: null, error: senseless(host, words, records) };
 }
 
 function senseless(host: string, words: readonly string[], why: string): HostFailure {
@@ -322,14 +300,13 @@ export async function commandOnHost(
 }
 
 /**
- * `errors`: its standard error. `unasked`: the output of a host that ran something else instead. `exitCode`: that of gpu-owner there, if
- * it failed. `isCertain`: gpu-owner has done nothing there, or has failed.
+ * `errors`: its standard error. `exitCode`: that of gpu-owner there, if it failed. `isCertain`: gpu-owner has done nothing there, or has
+ * failed.
  */
 type RawResult =
   | { version: string | null; output: string; errors: string; error: null }
   | {
       version: string | null;
-      unasked: string | null;
       error: HostFailure;
       exitCode: number | null;
       isCertain: boolean;
@@ -351,8 +328,7 @@ async function question(
     const request = new RemoteRequest();
     const hasInput = environment.length > 0;
     const commandLine = request.commandLine(host, words, directory, hasInput);
-    const own = directory === undefined ? [] : [OWN_CONNECTION];
-    const options = host.connection === undefined ? own : sharing(host.connection, false);
+    const options = directory === undefined ? [] : [OWN_CONNECTION];
     const input = hasInput ? request.input(environment) : null;
     const remainingMs = end - performance.now();
     const answer = new WholeOutput((...tails) => request.isWhole(...tails));
@@ -379,7 +355,6 @@ function interpret(
   const isCertain = raw === null ? neverRan : raw !== 'broken';
   const failed = (code: HostErrorCode | string, message: string, version: string | null = null) => ({
     version,
-    unasked: null,
     error: failure(code, message),
     exitCode: raw !== null && typeof raw === 'object' ? raw.exitCode : null,
     isCertain,
@@ -413,7 +388,7 @@ function interpret(
   }
   if (raw === null) {
     const { code, message } = explain(host, result);
-    return { ...failed(code, message), unasked: result.exitCode === 0 ? result.output : null };
+    return failed(code, message);
   }
   const version = raw.version === null ? null : sanitize(raw.version, 40);
   if (raw.exitCode === 127 && version === null && host.command !== null)

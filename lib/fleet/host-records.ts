@@ -1,6 +1,6 @@
 // Answers of other machines: foreign text, of other versions of gpu-owner. Unknown fields are left out.
 import type { PlaceState } from '../jobs/index.ts';
-import { isoTime, sanitize, schema } from '../platform/index.ts';
+import { sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
 import {
   GPU,
@@ -69,16 +69,6 @@ const METRIC = {
   ),
 } satisfies Record<keyof Family, Check>;
 
-/** Whether it is what `status --json` prints: a key may run nothing else. */
-function isOfGPUs(value: unknown): value is object[] {
-  const [first] = Array.isArray(value) ? value : [];
-  return typeof first === 'object' && first !== null && 'uuid' in first;
-}
-
-function snapshotOf(gpus: object[]): object {
-  return { time: isoTime(), gpus, queue: [], waiting: 0, intruders: [], problem: null };
-}
-
 const PLACE = {
   boot: text,
   uid: or(id),
@@ -109,7 +99,7 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   places: listOf(record(PLACE), 1),
   metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
   report: (value, path) => [REPORT(value, path)],
-  machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),
+  machines: listOf(SNAPSHOT),
 };
 
 /** The records of an answer, harmless to show; a text: where it makes no sense. */

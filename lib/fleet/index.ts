@@ -3,15 +3,12 @@
 
 export {
   ANY,
-  addressForOthers,
   cancelMoving,
   type JobAddress,
-  leaveHost,
   movingJob,
   movingJobs,
   placeOf,
   settledPlace,
-  submitMoving,
 } from './any-jobs.ts';
 export { type Channel, openChannel } from './channel.ts';
 export { type CommandElsewhere, commandFor, runElsewhere, submitElsewhere } from './elsewhere.ts';

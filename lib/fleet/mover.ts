@@ -9,8 +9,15 @@ import { byExpectedWait, gpusFor, wantedOf } from './expected-wait.ts';
 import { commandOnHost, Logins, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import { parseRecords } from './host-records.ts';
-import { CANCELLED, directoryOn, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
-import { Connections } from './ssh.ts';
+import {
+  CANCELLED,
+  cancelFile,
+  directoryOn,
+  LOST,
+  type MovingJob,
+  type MovingJobs,
+  type Place,
+} from './moving-job.ts';
 
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;
@@ -21,7 +28,7 @@ const QUIET_MS = 10_000;
 const PATIENCE_MS = 3_000;
 const TIMEOUT_MS = 15_000;
 /** Between two tries with a host that has refused, in ms: each time twice as long. */
-const MAX_PAUSE_MS = 60_000;
+const MAX_PAUSE_MS = 30_000;
 /** How long a place that was left without an answer is remembered after the end of the moves, in ms. */
 const LEFT_MS = 86_400_000;
 
@@ -68,14 +75,6 @@ class Feed {
     return this.#isNew && performance.now() - this.#since < PATIENCE_MS;
   }
 
-  /** The UUIDs of GPUs that are free there, or shared. */
-  get open(): ReadonlySet<string> {
-    const gpus = this.snapshot?.gpus ?? [];
-    return new Set(
-      gpus.filter(({ state }) => state === 'free' || state === 'shared').map(({ uuid }) => uuid),
-    );
-  }
-
   end(): void {
     this.#abort.abort();
   }
@@ -93,11 +92,10 @@ export class Mover {
   readonly #jobs: MovingJobs;
   readonly #hostOf: (name: string) => Host;
   readonly #follow: JobHooks['followElsewhere'];
-  readonly #connections: Connections;
   /** Jobs that wait for others. */
   readonly #following = new Set<number>();
   readonly #feeds = new Map<string, Feed>();
-  /** A hundred jobs ask a host one after the other: sshd allows ten at a time over one connection. */
+  /** A hundred jobs ask a host one after the other: sshd drops connections beyond ten. */
   readonly #logins = new Map<string, Logins>();
   /** Jobs by number: this process alone changes their files. */
   readonly #known = new Map<number, MovingJob>();
@@ -105,19 +103,17 @@ export class Mover {
   readonly #busy = new Set<number>();
   /** Why hosts gave no answer about places, by their keys. */
   readonly #failures = new Map<string, string>();
-  /** When a host may be asked again, for a job; `open`: the GPUs that it had when it was asked. */
-  readonly #pauses = new Map<string, { until: number; ms: number; open: ReadonlySet<string> }>();
+  /** When a host may be asked again, for a job. */
+  readonly #pauses = new Map<string, { until: number; ms: number }>();
 
   constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: JobHooks['followElsewhere']) {
     this.#jobs = jobs;
     this.#follow = follow;
-    this.#connections = new Connections(jobs.path);
-    this.#hostOf = (name) => this.#connections.to(hostOf(name));
+    this.#hostOf = hostOf;
   }
 
   /** Returns when no job is left to move, or another process moves them. */
   async run(): Promise<void> {
-    this.#connections.make();
     for (;;) {
       if (!this.#jobs.appointMover(process.pid)) break;
       const jobs = this.#unsettled();
@@ -138,7 +134,6 @@ export class Mover {
       await sleep(TICK_MS);
     }
     for (const feed of this.#feeds.values()) feed.end();
-    this.#connections.remove();
   }
 
   #unsettled(): MovingJob[] {
@@ -151,12 +146,8 @@ export class Mover {
     return [...this.#known.values()].filter(({ step, left }) => step !== 'settled' || left.length > 0);
   }
 
-  #isCancelled(job: MovingJob): boolean {
-    return this.#wished(job, 'cancel') !== null;
-  }
-
-  #wished(job: MovingJob, wish: 'cancel' | 'from'): string | null {
-    return this.#names.has(`${job.id}.${wish}`) ? this.#jobs.wished(job.id, wish) : null;
+  #isCancelled({ id }: MovingJob): boolean {
+    return this.#names.has(cancelFile(id));
   }
 
   #listen(hosts: ReadonlySet<string>): void {
@@ -171,9 +162,7 @@ export class Mover {
   async #advance(job: MovingJob): Promise<void> {
     if (job.left.length > 0) await this.#clearLeft(job);
     const isCancelled = this.#isCancelled(job);
-    const from = this.#wished(job, 'from');
-    if (from !== null && job.step !== 'settled') this.#leave(job, from);
-    else if (job.step === 'submitting') await this.#submit(job, isCancelled);
+    if (job.step === 'submitting') await this.#submit(job, isCancelled);
     else if (job.step === 'queued') await (isCancelled ? this.#giveUp(job, job.at) : this.#look(job));
     // The answer of the new host has not come: without a confirmation nothing starts there.
     else if (job.step === 'holding') this.#stay(job);
@@ -192,8 +181,7 @@ export class Mover {
   }
 
   #settle(job: MovingJob, at: Place | null, note: string | null): void {
-    this.#jobs.granted(job.id, 'cancel');
-    this.#jobs.granted(job.id, 'from');
+    this.#jobs.forgetCancel(job.id);
     this.#write({ ...job, step: 'settled', settled: Date.now(), at, next: null, note });
   }
 
@@ -333,16 +321,11 @@ export class Mover {
   /** A host with enough free GPUs; null: there is none. */
   #freeHost(job: MovingJob, present: string): string | null {
     const wanted = wantedOf(job.words, job.count);
-    // A GPU that has come free since is news.
-    const mayAsk = (host: string, feed: Feed) => {
-      const pause = this.#pauses.get(`${job.id} ${host}`);
-      return !this.#isPaused(job, host) || [...feed.open].some((uuid) => pause?.open.has(uuid) === false);
-    };
     const isOpen = (state: string) => state === 'free' || (wanted.mayShare && state === 'shared');
     const free = job.hosts.flatMap((host) => {
       const feed = this.#feeds.get(host);
       const snapshot = feed?.snapshot ?? null;
-      if (feed === undefined || snapshot === null || host === present || !mayAsk(host, feed)) return [];
+      if (feed === undefined || snapshot === null || host === present || this.#isPaused(job, host)) return [];
       const left = gpusFor(wanted, snapshot.gpus).filter(({ state }) => isOpen(state)).length - feed.reserved;
       return left >= job.count ? [{ host, left }] : [];
     });
@@ -353,7 +336,6 @@ export class Mover {
     const next = placeAt(host);
     const holding = this.#write({ ...job, step: 'holding', next, note: null });
     const feed = this.#feeds.get(host);
-    const open = feed?.open;
     if (feed !== undefined) feed.reserved += job.count;
     try {
       const answer = await this.#ask(holding, next, ['--no-wait'], ':held');
@@ -361,8 +343,8 @@ export class Mover {
         return await this.#cancel(
           this.#write({ ...holding, step: 'cancelling', next: { ...next, id: answer.id } }),
         );
-      if (answer.isCertain) return this.#refused({ ...job, next: null }, host, answer.error, open);
-      this.#pause(job, host, false, open);
+      if (answer.isCertain) return this.#refused({ ...job, next: null }, host, answer.error);
+      this.#pause(job, host);
       this.#stay(holding);
     } finally {
       if (feed !== undefined) feed.reserved -= job.count;
@@ -388,12 +370,7 @@ export class Mover {
     const next = job.next as Place;
     if (this.#isCancelled(job)) return this.#giveUp(job, next);
     const state = await this.#ask1(job, next, ['confirm']);
-    if (state === null) {
-      return this.#note(
-        job,
-        `lost in the move until ${next.host} answers. If that is gone for good: gpu-owner jobs move any:${job.id} --from ${next.host}`,
-      );
-    }
+    if (state === null) return this.#note(job, `lost in the move until ${next.host} answers`);
     if (state.decision === STARTED) this.#settle(job, { ...next, id: state.id, boot: state.boot }, null);
     else this.#write({ ...job, step: 'submitting', at: null, next: null });
   }
@@ -405,20 +382,6 @@ export class Mover {
     if (state === null)
       return this.#note(job, `${place.host} doesn't answer, so it isn't cancelled there yet`);
     this.#settle(job, { ...place, id: state.id }, state.decision === STARTED ? null : CANCELLED);
-  }
-
-  /** Called when the user says that a host is gone. */
-  #leave(job: MovingJob, host: string): void {
-    const place = job.step === 'confirming' ? job.next : (job.at ?? job.next);
-    this.#jobs.granted(job.id, 'from');
-    if (place?.host !== host) return;
-    const hosts = job.hosts.filter((each) => each !== host);
-    const others = job.next === null || job.next === place || job.next.host === '' ? [] : [job.next];
-    this.#write({
-      ...job,
-      ...{ step: 'submitting', at: null, next: null, hosts, note: `left ${host}` },
-      left: [...job.left, place, ...others],
-    });
   }
 
   /** Cancels it where it was left without an answer. */
@@ -433,8 +396,8 @@ export class Mover {
     }
   }
 
-  #refused(job: MovingJob, host: string, { code, message }: HostFailure, open?: ReadonlySet<string>): void {
-    this.#pause(job, host, false, open);
+  #refused(job: MovingJob, host: string, { code, message }: HostFailure): void {
+    this.#pause(job, host);
     const hosts = NEVER.has(code) ? job.hosts.filter((each) => each !== host) : job.hosts;
     // Taken GPUs are the usual case.
     const note = code === 'ERR_GPU_UNAVAILABLE' ? null : `${host}: ${message}`;
@@ -485,12 +448,12 @@ export class Mover {
     return performance.now() < (this.#pauses.get(`${id} ${what}`)?.until ?? 0);
   }
 
-  /** @param isShort each time as long @param open the GPUs that a host had when it was asked */
-  #pause({ id }: MovingJob, what: string, isShort = false, open = this.#feeds.get(what)?.open): void {
+  /** @param isShort each time as long */
+  #pause({ id }: MovingJob, what: string, isShort = false): void {
     const key = `${id} ${what}`;
     const ms = isShort
       ? TIMEOUTS.refusal
       : Math.max(TIMEOUTS.refusal, Math.min(2 * (this.#pauses.get(key)?.ms ?? 0), MAX_PAUSE_MS));
-    this.#pauses.set(key, { until: performance.now() + ms, ms, open: open ?? new Set() });
+    this.#pauses.set(key, { until: performance.now() + ms, ms });
   }
 }

@@ -1,5 +1,5 @@
 // Jobs that may move between machines while they wait, as files of the user who has submitted them. The mover alone changes a job's file;
-// others leave wishes beside it. Each file is written before the step that it tells of.
+// others leave a wish for its end beside it. Each file is written before the step that it tells of.
 import {
   linkSync,
   mkdirSync,
@@ -54,9 +54,7 @@ export interface MovingJob {
   /** Hosts with another directory. */
   directories: readonly (readonly [host: string, directory: string])[];
   environment: Environment;
-  /** Hosts that it was submitted to. */
-  asked: string[];
-  /** Hosts of these that may serve it. */
+  /** Hosts that may serve it. */
   hosts: string[];
   /** Jobs that must have ended before it joins a queue. */
   after: readonly JobElsewhere[];
@@ -92,7 +90,6 @@ const JOB: schema.Check<MovingJob> = record({
   directory: text,
   directories: listOf(pairOf(text, text)),
   environment: listOf(pairOf(text, text)),
-  asked: listOf(text),
   hosts: listOf(text),
   after: or(listOf(record({ host: text, id: whole(), isOk: flag })), []),
   submitted: epochMs,
@@ -110,8 +107,8 @@ export function directoryOn(host: string, { directories, directory }: MovingJob)
   return new Map(directories).get(host) ?? directory;
 }
 
-/** `cancel`: its user wants its end. `from`: it shall leave a host that doesn't answer, named in the file. */
-type Wish = 'cancel' | 'from';
+/** The file by which the user of a job wants its end. */
+export const cancelFile = (id: number) => `${id}.cancel`;
 
 /** This user's moving jobs, as submitted on this machine: a home directory may be that of many. */
 export class MovingJobs {
@@ -171,22 +168,13 @@ export class MovingJobs {
     renameSync(draft, this.#file(job.id));
   }
 
-  remove(id: number): void {
-    for (const ending of ['json', 'cancel', 'from'])
-      rmSync(join(this.path, `${id}.${ending}`), { force: true });
+  /** Has the mover cancel a job. */
+  cancel(id: number): void {
+    writeFileSync(join(this.path, cancelFile(id)), '', { mode: 0o600 });
   }
 
-  wish(id: number, wish: Wish, text = ''): void {
-    writeFileSync(join(this.path, `${id}.${wish}`), text, { mode: 0o600 });
-  }
-
-  /** The text of a wish; null: there is none. */
-  wished(id: number, wish: Wish): string | null {
-    return ifThere(() => readFileSync(join(this.path, `${id}.${wish}`), 'utf8'), null);
-  }
-
-  granted(id: number, wish: Wish): void {
-    rmSync(join(this.path, `${id}.${wish}`), { force: true });
+  forgetCancel(id: number): void {
+    rmSync(join(this.path, cancelFile(id)), { force: true });
   }
 
   #file(id: number): string {
@@ -196,7 +184,9 @@ export class MovingJobs {
   #prune(): void {
     for (const id of this.ids().slice(0, -1)) {
       const written = statSync(this.#file(id), { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
-      if (Date.now() - written > KEPT_MS && this.read(id)?.step !== 'queued') this.remove(id);
+      if (Date.now() - written <= KEPT_MS || this.read(id)?.step === 'queued') continue;
+      rmSync(this.#file(id), { force: true });
+      this.forgetCancel(id);
     }
   }
 

@@ -136,47 +136,29 @@ export class RemoteRequest extends MarkedScript {
 
 /** A command of gpu-owner that a host runs, and what comes before its output. */
 export class RemoteStart extends MarkedScript {
-  readonly #isQuiet: boolean;
   #before = '';
   #found: string | null = null;
-
-  /** @param isQuiet begins with the first GPUs, not with gpu-owner */
-  constructor(isQuiet: boolean) {
-    super();
-    this.#isQuiet = isQuiet;
-  }
 
   commandLine(
     host: Host,
     { words, directory, settings }: { words: readonly string[]; directory: string; settings: string | null },
   ): string {
-    const { command } = host;
     const file = shellWords([settings ?? '']);
-    const [name, ...rest] = words;
-    const all = shellWords([
-      name ?? '',
-      this.#isQuiet ? `--over-ssh=${this.mark} granted` : '--over-ssh',
-      ...rest,
-    ]);
+    const [name = '', ...rest] = words;
     return encode([
       ...this.prologue(host, directory),
       ...(settings === null ? [] : [`eval "$(cat ${file})"; rm -f -- ${file}`]),
-      ...(this.#isQuiet ? [] : [this.print('begin')]),
-      startOf(command, all),
+      this.print('begin'),
+      startOf(host.command, shellWords([name, '--over-ssh', ...rest])),
     ]);
   }
 
   /** Whether the output is that of the command by now. */
   get isOver(): boolean {
-    return this.#found === 'begin' || this.#found === 'granted';
+    return this.#found === 'begin';
   }
 
-  /** Whether the login has come so far that gpu-owner starts. */
-  get hasReached(): boolean {
-    return this.isOver || this.#before.includes(this.mark);
-  }
-
-  /** Shells and gpu-owner have printed it before the command began. */
+  /** Shells have printed it before the command began. */
   get withheld(): string {
     return this.#before;
   }
@@ -186,7 +168,7 @@ export class RemoteStart extends MarkedScript {
     if (this.isOver) return bytes;
     // Latin-1 keeps each byte as it is.
     this.#before = (this.#before + bytes.toString('latin1')).slice(-MAX_BEFORE);
-    const found = this.find(this.#before, 'begin|granted|missing|directory');
+    const found = this.find(this.#before, 'begin|missing|directory');
     if (found === null) return Buffer.alloc(0);
     this.#found = found.word;
     return Buffer.from(found.after, 'latin1');

@@ -1,9 +1,6 @@
 // One ssh per question. Each ends with its time, with too much output, and with this process however that ends.
 import type { ChildProcess, SpawnOptions } from 'node:child_process';
-import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
 import type { Duplex } from 'node:stream';
-import type { Host } from '../config/index.ts';
-import { ifPossible } from '../errors.ts';
 import { killGroup } from '../platform/index.ts';
 
 /** How much a host may say; a machine with 16 GPUs and 1000 jobs says less than one MiB. */
@@ -28,52 +25,6 @@ const OPTIONS = [
 export const UNATTENDED = 'BatchMode=yes';
 /** A connection that ssh shares may have died unnoticed, and outlives what is ended here. */
 export const OWN_CONNECTION = 'ControlPath=none';
-
-/** Shares the connection of a socket. @param makes one, unless there is one */
-export function sharing(connection: string, makes: boolean): string[] {
-  return [`ControlPath=${connection}`, `ControlMaster=${makes ? 'auto' : 'no'}`, 'ControlPersist=no'];
-}
-
-/** The sockets of a mover's feeds, whose connections serve all questions: a login for each host, however many jobs there are. */
-export class Connections {
-  readonly #path: string;
-
-  /** @param jobs the directory of the jobs, whose file system may have no sockets, and whose name may be too long for one */
-  constructor(jobs: string) {
-    this.#path = `/tmp/gpu-owner-ssh-${hash(`${process.geteuid?.()} ${jobs}`)}`;
-  }
-
-  make(): void {
-    // A mover that was killed has left its own.
-    ifPossible(() => mkdirSync(this.#path, { mode: 0o700 }), undefined);
-  }
-
-  /** @param isOpen only a connection that is there, or seems so */
-  to(host: Host, isOpen = false): Host {
-    const directory = this.#path;
-    const socket = `${directory}/${hash(host.name)}`;
-    return {
-      ...host,
-      get connection() {
-        return isOurs(directory) && (!isOpen || existsSync(socket)) ? socket : undefined;
-      },
-    };
-  }
-
-  remove(): void {
-    // The user who made another one could exchange what is in it by links meanwhile.
-    if (isOurs(this.#path)) rmSync(this.#path, { recursive: true, force: true });
-  }
-}
-
-function isOurs(directory: string): boolean {
-  const status = lstatSync(directory, { throwIfNoEntry: false });
-  return status?.isDirectory() === true && status.uid === process.geteuid?.() && (status.mode & 0o077) === 0;
-}
-
-function hash(text: string): string {
-  return process.getBuiltinModule('node:crypto').createHash('sha256').update(text).digest('hex').slice(0, 16);
-}
 
 /** The exit code where there is none. */
 export const NO_SSH = 254;

@@ -45,8 +45,6 @@ const DEFAULTS = {
   hold: 30_000,
   /** For which a job that moves doesn't ask a host that has refused it; twice as long each time. */
   refusal: 2_000,
-  /** Until a host that has said that GPUs are free has granted them: a driver that hangs takes a while. */
-  grant: 30_000,
   /** Until hosts that haven't answered are named, and the answers of the others shown. */
   slowHost: 2_000,
   /** Between two notes in the ledger of usage that a lease lasts. */

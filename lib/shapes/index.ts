@@ -334,10 +334,6 @@ export const SNAPSHOT = record({
   ...MACHINE_FIELDS,
   processes: optional(listOf(LISTED_PROCESS)),
   jobs: optional(listOf(shape('Job', JOB), MAX_RECORDS)),
-  limit: described(
-    optional(record({ user: foreign, gpus: number })),
-    'how many GPUs the user who asks may hold at a time; missing: as many as there are',
-  ),
   problem: described(or(text), 'why there is nothing newer; null: it is current'),
 });
 /** A machine at one moment, as `top --json` prints it. */

@@ -22,20 +22,18 @@ const booked = (from: number, until: number) => ({
 });
 
 /** The hosts' names, the best one first. Each has GPUs as given, and an empty queue. */
-function order(hosts: Record<string, object[]>, words: string[], limits: Record<string, number>): string[] {
+function order(hosts: Record<string, object[]>, words: string[]): string[] {
   const known = Object.entries(hosts).map(([host, gpus]) => ({
     host,
     snapshot: {
       gpus: gpus.map((each, index) => ({ ...makeGPU(index), ...each }) as object as ShownGPU),
       queue: [],
-      ...(limits[host] === undefined ? {} : { limit: { user: 'me', gpus: limits[host] } }),
     },
   }));
   return byExpectedWait(known, wantedOf(words, 1));
 }
 
-const mine = leased({ user: 'me', until: inMinutes(28) });
-const RIVALS: [string, Record<string, object[]>, string[], Record<string, number>?][] = [
+const RIVALS: [string, Record<string, object[]>, string[]][] = [
   [
     'a preemptible lease gives way at once',
     { first: [leased({ preemptible: true })], second: [leased({ until: inMinutes(28) })] },
@@ -74,33 +72,9 @@ const RIVALS: [string, Record<string, object[]>, string[], Record<string, number
     { first: [leased({ until: inMinutes(28) })], second: [{ ...free, memory: { totalBytes: 24 * GIB } }] },
     ['--min-free-memory=40GiB'],
   ],
-  [
-    'a free GPU is none for a user who holds all that the limit there allows',
-    { first: [leased({ until: inMinutes(6) })], second: [mine, free] },
-    [],
-    { second: 1 },
-  ],
-  [
-    'at the limit, the end of an own job counts',
-    { first: [leased({ user: 'me', until: inMinutes(6) }), mine, free], second: [mine, mine, free] },
-    [],
-    { first: 2, second: 2 },
-  ],
-  [
-    'a user below the limit gets a free GPU',
-    { first: [mine, free], second: [leased({ until: inMinutes(6) })] },
-    [],
-    { first: 2 },
-  ],
-  [
-    'preemptible requests have no limit',
-    { first: [mine, free], second: [leased({ until: inMinutes(6) })] },
-    ['--preemptible'],
-    { first: 1 },
-  ],
 ];
 
-test.each(RIVALS)('%s', (_, hosts, words, limits = {}) => {
+test.each(RIVALS)('%s', (_, hosts, words) => {
   const all = [...words, '--', 'train', '--devices=0', '--for=1m'];
-  expect(order(hosts, all, limits)).toEqual(['first', 'second']);
+  expect(order(hosts, all)).toEqual(['first', 'second']);
 });

@@ -454,14 +454,6 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await until(() => sshProcesses().length === 0);
   });
 
-  test('a key that may only run one command shows what that prints', async () => {
-    hosts.add('wall', { forced: 'exec gpu-owner status --json' });
-    const { all } = await json('status', '--hosts', 'wall');
-    expect(all.wall).toMatchObject({ version: null, gpus: [{ index: 0 }, { index: 1 }] });
-    const queue = await json('queue', '--hosts', 'wall');
-    expect(queue.all.wall.error).toMatchObject({ code: 'ERR_HOST_ANSWER' });
-  });
-
   test('without ssh it is said so', async () => {
     const { code, stderr } = await hosts.run(['status', '--hosts', 'a'], {
       ...env,

@@ -1,18 +1,18 @@
 // Jobs of `submit --on any` that wait, and move to a host that is free, over a real ssh.
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { bootId, hostName } from '../../lib/platform/index.ts';
-import { finished, launcher, Machine, NOBODY, output, until, whyNotNobody } from '../support/machine.ts';
+import { finished, launcher, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
-import { GPU_OWNER, Hosts, whyNoSSHD, withoutDelays } from '../support/sshd.ts';
+import { Hosts, whyNoSSHD, withoutDelays } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const movesDirectory = hostName().replace(/[^A-Za-z0-9._-]/g, '-');
-/** How many jobs wait for long. */
-const RESTING = process.env.GPU_OWNER_SOAK ? 50 : 2;
+/** How many jobs wait for long, in `npm run test:soak`. */
+const RESTING = 50;
 /** Words of a question of the mover, and when it is killed. All of them in `npm run test:soak`. */
 const KILLS = (
   [
@@ -38,13 +38,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     place = join(hosts.viewer.directory, 'project');
     mkdirSync(place);
     for (const name of ['a', 'b', 'c']) machines[name] = hosts.add(name, { gpus: name === 'c' ? 1 : 2 });
-    hosts.addName('down', ['Port 1']);
-    hosts.addName('silent', ['ProxyCommand sleep 1000']);
     for (const name of ['by-agent', 'by-agent-too'])
       machines[name] = hosts.add(name, { config: ['IdentityAgent SSH_AUTH_SOCK'] });
-    hosts.add('slow', {
-      program: `case $1 in submit) touch '${file('slow-asked')}'; sleep 3;; esac\n${GPU_OWNER}`,
-    });
     env = hosts.env;
   });
   afterEach(async () => {
@@ -91,16 +86,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     // The queue of a is longer.
     const ahead = await submit('--on', 'a', '-n', '2', '--', 'true');
     const script = `echo started >>'${file('starts')}'; exit 6`;
-    const submitted = await run('submit', '--on', 'a,b,c', '-n', '2', '--', 'sh', '-c', script);
-    expect(submitted).toMatchObject({
-      code: 0,
-      stdout: 'any:1\n',
-      stderr: expect.stringMatching(
-        /^gpu-owner: c is left out: 2 GPUs asked for, but this machine has 1:.*\n$/,
-      ),
-    });
-    const moving = 'any:1';
-
+    const moving = await submit('--on', 'a,b,c', '-n', '2', '--', 'sh', '-c', script);
+    expect(moving).toBe('any:1');
     await untilAt(moving, 'b');
     writeFileSync(file('a1'), '');
     expect(await run('wait', moving)).toMatchObject({ code: 6 });
@@ -109,8 +96,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       reason: expect.stringMatching(/^it is a:\d+$/),
     });
     const again = await run('resubmit', moving);
-    expect(again).toMatchObject({ code: 0, stderr: '', stdout: 'any:2\n' });
-    expect(await run('wait', 'any:2')).toMatchObject({ code: 6 });
+    expect(again).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/^a:\d+\n$/) });
+    expect(await run('wait', again.stdout.trim())).toMatchObject({ code: 6 });
     writeFileSync(file('b1'), '');
     expect((await run('wait', ...busy, ahead)).code).toBe(0);
     expect(readFileSync(file('starts'), 'utf8')).toBe('started\nstarted\n');
@@ -118,77 +105,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(readdirSync(place).sort()).toEqual(['a1', 'b1', 'starts']);
   });
 
-  test('GPUs are not free for a user who holds all that the limit of their host allows', async () => {
-    const { env: there } = hosts.add('limited');
-    mkdirSync(join(there.XDG_CONFIG_HOME as string, 'gpu-owner'), { recursive: true });
-    writeFileSync(join(there.XDG_CONFIG_HOME as string, 'gpu-owner/config.yaml'), 'limits: { gpus: 1 }\n');
-    const busy = [
-      await submit('--on', 'limited', '--for', '28m', ...untilFile('limited1')),
-      await submit('--on', 'c', '--for', '6m', ...untilFile('limited1')),
-    ];
-    const moving = await submit('--on', 'limited,c', '--', 'true');
-    await untilAt(moving, 'c');
-    writeFileSync(file('limited1'), '');
-    expect((await run('wait', ...busy, moving)).code).toBe(0);
-  });
-
-  test('a silent host is named, and left out after three seconds; Ctrl-C takes a job back', async () => {
-    const busy = await submit('--on', 'a', '-n', '2', ...untilFile('silent-a'));
-    const words = ['submit', '--on', 'a,silent', '-n', '2', '--', 'touch', file('never')];
-    const more = { env: { ...env, GPU_OWNER_TIMEOUTS: undefined }, cwd: place };
-    const child = hosts.viewer.start([launcher, ...words], more);
-    const end = finished(child);
-    await output(child, /silent is left out for now/);
-    await until(async () => /any:\d/.test((await run('jobs')).stdout));
-    sendSignal(child.pid as number, 'SIGINT');
-    const { signal, stdout, stderr } = await end;
-    expect({ signal, stdout }).toEqual({ signal: 'SIGINT', stdout: '' });
-    expect(stderr).toMatch(
-      /^gpu-owner: waiting for an answer of (?:a, )?silent\ngpu-owner: silent is left out for now: no answer within 3 s\n/,
-    );
-    const taken = /waiting for a queue, to take the job back; .*\ngpu-owner: (any:\d+) is cancelled\n$/.exec(
-      stderr,
-    )?.[1];
-    await until(async () => (await show(taken as string)).state === 'cancelled');
-    const again = await run(...words.slice(0, -2), 'true');
-    expect(again).toMatchObject({ code: 0, stdout: expect.stringMatching(/^any:\d+\n$/) });
-    writeFileSync(file('silent-a'), '');
-    expect((await run('wait', busy, again.stdout.trim())).code).toBe(0);
-    expect(existsSync(file('never'))).toBe(false);
-  });
-
-  test('a host that has refused a job is asked again as soon as another of its GPUs is free', async () => {
-    // Holds there ask for both GPUs while the file exists.
-    hosts.add('picky', {
-      program: `case "$*" in *:held*) if [ -e '${file('refuse')}' ]; then shift; set -- submit -n 2 "$@"; (${GPU_OWNER}); code=$?; echo >>'${file('refused')}'; exit $code; fi;; esac\n${GPU_OWNER}`,
-    });
-    writeFileSync(file('refuse'), '');
-    const busy = [
-      await submit('--on', 'a', '-n', '2', '--for', '1h', ...untilFile('picky-a')),
-      await submit('--on', 'picky', '--for', '10h', ...untilFile('picky-1')),
-      await submit('--on', 'picky', '--for', '10h', ...untilFile('picky-2')),
-    ];
-    const timeouts = [env.GPU_OWNER_TIMEOUTS, 'refusal:600000'].filter(Boolean).join();
-    const words = [launcher, 'submit', '--on', 'a,picky', '--', 'true'];
-    const submitted = await hosts.viewer.run(words, {
-      env: { ...env, GPU_OWNER_TIMEOUTS: timeouts },
-      cwd: place,
-    });
-    const moving = submitted.stdout.trim();
-    await untilAt(moving, 'a');
-    writeFileSync(file('picky-1'), '');
-    await until(() => linesOf('refused').length === 1);
-    rmSync(file('refuse'));
-    writeFileSync(file('picky-2'), '');
-    expect((await run('wait', moving)).code).toBe(0);
-    expect((await show(moving)).reason).toMatch(/^it is picky:/);
-    writeFileSync(file('picky-a'), '');
-    expect((await run('wait', ...busy)).code).toBe(0);
-  });
-
-  test('parts of an array choose their hosts one by one, over one login for each host', async () => {
+  test('parts of an array choose their hosts one by one, and one process moves all', async () => {
     const script = `printf 'GPU %s\\n' $GPU_OWNER_ARRAY_ID >>'${file('parts')}'; until [ -e '${file('array-go')}' ]; do sleep 0.1; done`;
-    const { logins } = hosts;
     const submitted = await Promise.all(
       ['0-2', '3-5'].map((ids) =>
         run('submit', '--on', 'a,b', '--array', ids, '--output', file('out-%a'), '--', 'sh', '-c', script),
@@ -199,28 +117,13 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     for (const address of addresses) expect(address).toMatch(/^any:[\d,-]+$/);
     // Four run, and two wait in the queues.
     await until(() => linesOf('parts').length === 4);
-    expect([mover().length, hosts.logins - logins]).toEqual([1, 2]);
+    expect(mover()).toHaveLength(1);
     writeFileSync(file('array-go'), '');
     expect(await run('wait', ...addresses)).toMatchObject({ code: 0 });
     expect(linesOf('parts').sort()).toEqual(Array.from({ length: 6 }, (_, i) => `GPU ${i}`));
     expect(readdirSync(place).filter((name) => name.startsWith('out-')).length).toBe(6);
     const refused = await run('submit', '--on', 'a,b', '--array', '0-5%2', '--', 'true');
     expect(refused).toMatchObject({ code: 64, stderr: expect.stringMatching(/%2 needs one host/) });
-  });
-
-  test('Ctrl-C while a host submits a job takes that back', async () => {
-    const child = hosts.viewer.start([launcher, 'submit', '--on', 'slow', '--', 'sleep', '1000'], {
-      env,
-      cwd: place,
-    });
-    const end = finished(child);
-    await until(() => existsSync(file('slow-asked')));
-    sendSignal(child.pid as number, 'SIGINT');
-    expect(await end).toMatchObject({
-      ...{ signal: 'SIGINT', stdout: '' },
-      stderr: expect.stringMatching(/waiting for slow to answer, .*\ngpu-owner: slow:1 is cancelled\n$/),
-    });
-    await until(async () => (await show('slow:1')).state === 'cancelled');
   });
 
   test('the mover logs in by the agent of the newest login, and says why a job can’t move', async () => {
@@ -312,14 +215,14 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(await end).toMatchObject({
       ...{ code: 9, stdout: "typed\nit's\n" },
       stderr: expect.stringMatching(
-        /^gpu-owner: c is left out: 2 GPUs .*\ngpu-owner: waits in the queue of b\n(?!.* moved)/,
+        /^gpu-owner: c is left out: 2 GPUs .*\ngpu-owner: waits in the queue of b\n/,
       ),
     });
     expect((await run('wait', ...busy)).code).toBe(0);
     expect(existsSync(file('never'))).toBe(false);
   });
 
-  test('a wait that is over ends with 75; a job that is not told is cancelled; one that runs is not submitted again', async () => {
+  test('a wait that is over ends with 75', async () => {
     const busy = [
       await submit('--on', 'a', '-n', '2', ...untilFile('wait-a')),
       await submit('--on', 'b', '-n', '2', ...untilFile('wait-b')),
@@ -333,24 +236,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     });
     expect(await run('wait', late)).toMatchObject({ code: 75 });
 
-    const words = `'${launcher}' submit --on a,b -n 2 -- touch '${file('late')}' >/dev/full`;
-    const untold = await hosts.viewer.run(['sh', '-c', words], { env, cwd: place });
-    const [, job = ''] = /(any:\d+) is cancelled: its address can't be printed\n$/.exec(untold.stderr) ?? [];
-    expect(untold.code).toBe(74);
-    expect(await run('wait', job)).toMatchObject({ code: 143 });
-    expect(await show(job)).toMatchObject({ state: 'cancelled' });
-
-    const moving = await submit('--on', 'a,b', '-n', '2', ...untilFile('end'));
-    const again = () => run('resubmit', moving);
-    expect(await again()).toMatchObject({ code: 64, stderr: expect.stringMatching(/has not ended: moving/) });
     for (const name of ['wait-a', 'wait-b']) writeFileSync(file(name), '');
-    await untilRunning(moving);
-    expect(await again()).toMatchObject({
-      code: 64,
-      stderr: expect.stringMatching(/has not ended: running/),
-    });
-    writeFileSync(file('end'), '');
-    expect((await run('wait', ...busy, moving)).code).toBe(0);
+    expect((await run('wait', ...busy)).code).toBe(0);
     expect(existsSync(file('late'))).toBe(false);
   });
 
@@ -381,20 +268,14 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       stderr: expect.stringContaining(`it was to follow job ${doomed}, which was cancelled`),
     });
     await until(async () => (await jobOf(follower)).reason === 'after job any:1');
-    expect(await own(['submit', '--on', 'a', '--after', moving, '--', 'true'])).toMatchObject({
-      code: 64,
-      stderr: expect.stringMatching(/only this machine knows where any:1 is while that moves/),
-    });
     const [, at = ''] = /waits as (.):/.exec((await jobOf(moving)).reason) ?? [];
     writeFileSync(file(at === 'a' ? 'full-b' : 'full-a'), '');
     await until(async () => (await jobOf(moving)).state === 'running');
     expect(existsSync(file('follower')) || existsSync(file('away'))).toBe(false);
     const [, host = ''] = /it is (.):/.exec((await jobOf(moving)).reason) ?? [];
     expect(host).not.toBe(at);
-    const next = await get(['submit', '--on', host, '--after-ok', moving, '--', 'true']);
-    expect((await jobOf(next)).reason).toMatch(/^after job \d+$/);
     writeFileSync(file('followed'), '');
-    expect(await get(['wait', next, follower, away])).toBe('');
+    expect(await get(['wait', follower, away])).toBe('');
     expect(existsSync(file('follower')) && existsSync(file('away'))).toBe(true);
     expect(existsSync(file('vain'))).toBe(false);
     for (const name of ['full-a', 'full-b']) writeFileSync(file(name), '');
@@ -507,46 +388,6 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(existsSync(file('never'))).toBe(false);
   });
 
-  test('jobs move has a job leave a host that is gone; it is cancelled there when that answers again', async () => {
-    const ssh = file('ssh');
-    const isCut = `case " $* " in *" a "*) [ -e '${file('cut')}' ] && { echo 'ssh: connect to host a: No route to host' >&2; exit 255; };; esac`;
-    writeFileSync(ssh, `#!/bin/sh\n${isCut}\nexec ${env.GPU_OWNER_SSH} "$@"\n`, { mode: 0o755 });
-    const more = { ...env, GPU_OWNER_SSH: ssh };
-    const start = (...words: string[]) => hosts.viewer.run([launcher, ...words], { env: more, cwd: place });
-    const busy = [
-      await submit('--on', 'a', '-n', '2', ...untilFile('cut-a')),
-      await submit('--on', 'b', '-n', '2', ...untilFile('cut-b')),
-      await submit('--on', 'b', '-n', '2', '--', 'true'),
-    ];
-    const { stdout } = await start(
-      'submit',
-      '--on',
-      'a,b',
-      '-n',
-      '2',
-      '--',
-      'sh',
-      '-c',
-      `echo >>'${file('once')}'`,
-    );
-    const moving = stdout.trim();
-    await untilAt(moving, 'a');
-    const { id } = placeOf(moving);
-    writeFileSync(file('cut'), '');
-    for (const pid of processesWith('GPU_OWNER_SSH='))
-      if (wordsOf(pid).includes(hosts.configuration) && wordsOf(pid).includes('a'))
-        sendSignal(pid, 'SIGKILL');
-    expect((await start('jobs', 'move', moving, '--from', 'b')).code).toBe(64);
-    expect(await start('jobs', 'move', moving, '--from', 'a')).toMatchObject({ code: 0, stderr: '' });
-    writeFileSync(file('cut-b'), '');
-    expect((await start('wait', moving)).code).toBe(0);
-    rmSync(file('cut'));
-    expect((await run('wait', `a:${id}`)).code).toBe(143);
-    writeFileSync(file('cut-a'), '');
-    expect((await run('wait', ...busy)).code).toBe(0);
-    expect(readFileSync(file('once'), 'utf8')).toBe('\n');
-  });
-
   test('a host that does not answer is asked in pauses, and a place that was left there is not forgotten', async () => {
     const state = join(hosts.viewer.directory, 'state-gone');
     const moving = join(state, 'gpu-owner/moving', movesDirectory);
@@ -614,38 +455,41 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     );
   });
 
-  test('jobs that wait for long cost one connection per host, and next to nothing', async () => {
-    const names = ['a', 'b', 'c'];
-    const busy = await Promise.all(
-      names.map((name) => submit('--on', name, '-n', name === 'c' ? '1' : '2', ...untilFile('rest'))),
-    );
-    const jobs: string[] = [];
-    while (jobs.length < RESTING) jobs.push(await submit('--on', 'a,b,c', '--', 'true'));
-    await until(async () => {
-      const listed = (await run('jobs')).stdout;
-      return jobs.every((job) => new RegExp(`${job} .*\\n.* may move`).test(listed));
-    });
-    await until(() => connections().length === names.length);
-    const [pid] = mover();
-    const status = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
-    expect(Number(/^Pss_Anon: +(\d+) kB/m.exec(status)?.[1])).toBeLessThan(20_000);
-    const ticks = () => stat(pid as number)?.ticks ?? 0;
-    const shares: number[] = [];
-    while (shares.length < 5 && !shares.some((share) => share < 0.05)) {
-      const [before, start] = [ticks(), performance.now()];
-      await until(() => performance.now() > start + 1_000);
-      shares.push((10 * (ticks() - before)) / (performance.now() - start));
-    }
-    console.log(
-      shares,
-      connections().length,
-      /^Pss_Anon:.*/m.exec(status)?.[0],
-      /^Pss:.*/m.exec(status)?.[0],
-    );
-    expect(Math.min(...shares)).toBeLessThan(0.05);
-    writeFileSync(file('rest'), '');
-    expect(await run('wait', ...busy, ...jobs)).toMatchObject({ code: 0, stderr: '' });
-  });
+  test.skipIf(!process.env.GPU_OWNER_SOAK)(
+    'jobs that wait for long cost one connection per host, and next to nothing',
+    async () => {
+      const names = ['a', 'b', 'c'];
+      const busy = await Promise.all(
+        names.map((name) => submit('--on', name, '-n', name === 'c' ? '1' : '2', ...untilFile('rest'))),
+      );
+      const jobs: string[] = [];
+      while (jobs.length < RESTING) jobs.push(await submit('--on', 'a,b,c', '--', 'true'));
+      await until(async () => {
+        const listed = (await run('jobs')).stdout;
+        return jobs.every((job) => new RegExp(`${job} .*\\n.* may move`).test(listed));
+      });
+      await until(() => connections().length === names.length);
+      const [pid] = mover();
+      const status = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+      expect(Number(/^Pss_Anon: +(\d+) kB/m.exec(status)?.[1])).toBeLessThan(20_000);
+      const ticks = () => stat(pid as number)?.ticks ?? 0;
+      const shares: number[] = [];
+      while (shares.length < 5 && !shares.some((share) => share < 0.05)) {
+        const [before, start] = [ticks(), performance.now()];
+        await until(() => performance.now() > start + 1_000);
+        shares.push((10 * (ticks() - before)) / (performance.now() - start));
+      }
+      console.log(
+        shares,
+        connections().length,
+        /^Pss_Anon:.*/m.exec(status)?.[0],
+        /^Pss:.*/m.exec(status)?.[0],
+      );
+      expect(Math.min(...shares)).toBeLessThan(0.05);
+      writeFileSync(file('rest'), '');
+      expect(await run('wait', ...busy, ...jobs)).toMatchObject({ code: 0, stderr: '' });
+    },
+  );
 
   test('a host can only lie about itself', async () => {
     const lies: [string, RegExp][] = [
@@ -653,8 +497,6 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
         '[{"id":1,"at":1,"bytes":"\\u001b[2J","size":0,"dropped":0,"isOver":false}]',
         /makes no sense: .*bytes has an impossible value/,
       ],
-      ['[{"id":1,"at":1,"bytes":"AAAA","size":3,"dropped":-1,"isOver":true}]', /makes no sense: .*dropped/],
-      ['[[[[[[[[[[[[[[]]]]]]]]]]]]]]', /makes no sense/],
       ['\\033]0;x\\007[', /ended unexpectedly|makes no sense/],
     ];
     for (const [i, [text, message]] of lies.entries()) {
@@ -669,17 +511,16 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       });
       expect(stderr).not.toContain('\u001b');
     }
-    hosts.add('endless', { program: `case $1 in --version) echo 9;; *) exec yes '[';; esac` });
-    expect((await run('cancel', 'endless:1')).stderr).toMatch(/endless: it sends more than 16 MiB/);
     hosts.add('wrong', { program: `case $1 in --version) echo 9;; *) printf '\\033[2J17\\n';; esac` });
     const again = await run('resubmit', 'wrong:1');
     expect(again.stdout).not.toContain('\u001b');
   });
 
   test('what is wrong with a job that moves is told', async () => {
-    expect((await run('jobs', 'move', 'any:99', '--from', 'a')).stderr).toMatch(/you have no job any:99/);
-    for (const command of ['logs', 'wait', 'cancel', 'resubmit'])
-      expect((await run(command, 'any:99')).code, command).toBe(64);
+    expect(await run('cancel', 'any:99')).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/you have no job any:99/),
+    });
     const after = await run('submit', '--on', 'a,b', '--after', '1', '--', 'true');
     expect(after).toMatchObject({
       code: 64,
