@@ -1,8 +1,8 @@
-import { checkOptions, requestLimits } from '../claims/index.ts';
+import { checkOptions } from '../claims/index.ts';
 import { EXIT_CODES } from '../errors.ts';
 import { chooseHosts } from '../fleet/index.ts';
-import { MAX_TIMER_MS, machineUid, parseDuration, showValue, userName } from '../platform/index.ts';
-import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptions } from '../views/index.ts';
+import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
+import { FleetView, loadTop, MachineView } from '../views/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
@@ -22,13 +22,8 @@ const GROUPS = [
         help: `refresh every DURATION (default ${DEFAULT_INTERVAL}); plain lines are then printed each time`,
         candidates: ['1s', '2s', '5s'],
       },
-      sort: {
-        value: 'KEY',
-        help: `sort GPUs by ${SORT_KEYS.join(', ')} (default gpu)`,
-        candidates: SORT_KEYS,
-      },
       json: {
-        help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, jobs, limit, problem } instead; with --interval, a line every DURATION',
+        help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, jobs, problem } instead; with --interval, a line every DURATION',
       },
       'no-jobs': { help: 'with --json: no jobs; for gpu-owner itself', isHidden: true },
       ...HOSTS,
@@ -41,18 +36,17 @@ async function top(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
   const { request } = checkOptions({});
-  const options = { sort: sortKey(values), filter: '' };
   const interval = Math.min(
     Math.max(MIN_INTERVAL_MS, parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval')),
     MAX_TIMER_MS,
   );
-  if (isForHosts(values)) return topOfHosts(parsed, interval, options);
+  if (isForHosts(values)) return topOfHosts(parsed, interval);
   const view = new MachineView(request, true);
   if (values.json)
     return printJSON(view, values.interval === undefined ? null : interval, !values['no-jobs']);
   const { plainPicture, runTop } = await loadTop();
-  if (isScreen()) return runTop(view, (onLook) => view.watch(interval, onLook), options);
-  const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS), options) + end);
+  if (isScreen()) return runTop(view, (onLook) => view.watch(interval, onLook));
+  const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS)) + end);
   if (values.interval !== undefined) return view.watch(interval, () => show('\n'));
   await view.look();
   show('');
@@ -62,18 +56,14 @@ function isScreen(): boolean {
   return isTerminal(1) && process.env.TERM !== 'dumb';
 }
 
-async function topOfHosts(
-  { values }: Parsed<typeof GROUPS>,
-  interval: number,
-  options: TopOptions,
-): Promise<void> {
+async function topOfHosts({ values }: Parsed<typeof GROUPS>, interval: number): Promise<void> {
   if (values.json) throw usage('--json is for this machine only');
   const timeout = timeoutOf(values) + interval;
   const view = new FleetView(chooseHosts(values.hosts ?? ''));
   const watch = (onNews: () => void) => view.watch(topWords(values, interval), timeout, onNews);
   const { plainPicture, runTop } = await loadTop();
-  if (isScreen()) return runTop(view, watch, options);
-  const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS), options) + end);
+  if (isScreen()) return runTop(view, watch);
+  const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS)) + end);
   if (values.interval !== undefined) {
     const timer = setInterval(() => show('\n'), interval);
     return watch(() => {}).finally(() => clearInterval(timer));
@@ -87,12 +77,10 @@ async function topOfHosts(
 
 /** Prints a snapshot per line. @param interval null: one @param hasJobs with the jobs of this user */
 async function printJSON(view: MachineView, interval: number | null, hasJobs: boolean): Promise<void> {
-  const { most } = requestLimits();
-  const limit = Number.isFinite(most) ? { limit: { user: userName(machineUid()), gpus: most } } : {};
   const show = () => {
     if (view.snapshot === null) return;
     const jobs = hasJobs ? { jobs: view.jobs } : {};
-    print(JSON.stringify([{ ...view.snapshot, ...limit, ...jobs, problem: view.problem }]));
+    print(JSON.stringify([{ ...view.snapshot, ...jobs, problem: view.problem }]));
   };
   if (interval === null) return view.look().then(show);
   // Readers must not take a driver that hangs for a connection that does.
@@ -100,12 +88,6 @@ async function printJSON(view: MachineView, interval: number | null, hasJobs: bo
     if (view.problem !== null) show();
   }, PROBLEM_INTERVAL_MS);
   await view.watch(interval, show).finally(() => clearInterval(timer));
-}
-
-function sortKey({ sort = 'gpu' }: Parsed<typeof GROUPS>['values']): SortKey {
-  const key = SORT_KEYS.find((each) => each === sort);
-  if (key !== undefined) return key;
-  throw usage(`--sort: ${showValue(sort)} is unknown; use ${SORT_KEYS.join(', ')}`);
 }
 
 export const COMMAND: Command = {

@@ -1,8 +1,6 @@
 export { FleetView } from './fleet-view.ts';
 export { machineFamilies } from './machine-metrics.ts';
-export { MachineView, SORT_KEYS, type SortKey } from './machine-view.ts';
-
-export type { TopOptions } from './top/top.ts';
+export { MachineView } from './machine-view.ts';
 
 /** Loads the drawing for terminals, which only `top` needs. */
 export const loadTop = () => import('./top/top.ts');

@@ -5,14 +5,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { describeListedProcess, isDivided } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
 import { native } from '../native.ts';
-import {
-  isoTime,
-  now,
-  type ProcessDescription,
-  processCommand,
-  readProcessStat,
-  sleep,
-} from '../platform/index.ts';
+import { isoTime, now, processCommand, sleep } from '../platform/index.ts';
 import type { QueueEntry, ShownProcess, Snapshot } from '../shapes/index.ts';
 import { gpuJSON, type Observation, observe } from '../status/index.ts';
 
@@ -46,19 +39,12 @@ export interface LiveView {
   stop(): void;
 }
 
-/** The orders in which GPUs can be shown. */
-export const SORT_KEYS = ['gpu', 'util', 'memory', 'user', 'since', 'idle'] as const;
-export type SortKey = (typeof SORT_KEYS)[number];
-
 /** Upper bound on the requests read: a screen has no room for more. */
 const MAX_QUEUE_ENTRIES = 200;
 const MINUTE_MS = 60_000;
 /** A snapshot usually takes microseconds. After this time, viewers learn that the driver doesn't answer. */
 const LATE_MS = 2_000;
 const JOBS_INTERVAL_MS = 2_000;
-/** At most this share of a processor goes into listing jobs, unless they would be old then. */
-const MAX_JOBS_SHARE = 0.005;
-const MAX_JOBS_INTERVAL_MS = 10_000;
 /** As the driver lists them; a machine has some dozens. */
 const MAX_PROCESSES = 500;
 
@@ -97,7 +83,6 @@ export class MachineView implements LiveView, MachineState {
   readonly history = new History();
   readonly #request: DiscoveryRequest;
   readonly #end = new AbortController();
-  readonly #observer = new Observer();
   #snapshot: MachineSnapshot | null = null;
   #failure: GPUOwnerError | null = null;
   /** When the look that is under way began; null: none is. */
@@ -126,7 +111,7 @@ export class MachineView implements LiveView, MachineState {
   async look(): Promise<void> {
     this.#lookSince = now();
     try {
-      this.#snapshot = await this.#observer.observe(this.#request);
+      this.#snapshot = await takeSnapshot(this.#request);
       this.#failure = null;
       this.history.add(this.#snapshot);
     } catch (error) {
@@ -156,14 +141,10 @@ export class MachineView implements LiveView, MachineState {
   get jobs(): readonly Job[] {
     const begin = now();
     if (begin >= this.#nextJobs) {
-      const before = process.cpuUsage();
       const { queue = [], waiting = 0 } = this.#snapshot ?? {};
       // A snapshot has the beginning of a long queue only.
       this.#jobs = ownJobs(this.#request.lockDirectory, queue.length === waiting ? queue : []);
-      // Not the time on the clock: on a busy machine that says nothing of what listing costs.
-      const { user, system } = process.cpuUsage(before);
-      const fair = (user + system) / 1_000 / MAX_JOBS_SHARE;
-      this.#nextJobs = begin + Math.min(MAX_JOBS_INTERVAL_MS, Math.max(JOBS_INTERVAL_MS, fair));
+      this.#nextJobs = begin + JOBS_INTERVAL_MS;
     }
     return this.#jobs;
   }
@@ -183,62 +164,38 @@ function ownJobs(lockDirectory: string | undefined, queue: readonly QueueEntry[]
   }
 }
 
-/** Processes by their numbers, each with what tells it from others that have had its number. */
-type KnownProcesses = Map<
-  number,
-  { startTicks: string; description: ProcessDescription; command: string | null }
->;
+/** Makes snapshots. @throws as `getGPUs` */
+async function takeSnapshot(request: DiscoveryRequest): Promise<MachineSnapshot> {
+  const time = isoTime();
+  const observation = await observe(request, MAX_QUEUE_ENTRIES);
+  const { queue, waiting } = observation;
+  const processes = processesOn(observation);
+  return {
+    time,
+    gpus: observation.gpus.map(gpuJSON),
+    queue,
+    waiting,
+    intruders: processes
+      .filter(({ isIntruder }) => isIntruder)
+      .map(({ uuid, pid, name, user, uid, usedBytes }) => ({ uuid, pid, name, user, uid, usedBytes })),
+    processes,
+  };
+}
 
-/** Makes snapshots, and remembers the processes that it has seen. */
-class Observer {
-  #processes: KnownProcesses = new Map();
-
-  /** @throws as `getGPUs` */
-  async observe(request: DiscoveryRequest): Promise<MachineSnapshot> {
-    const time = isoTime();
-    const observation = await observe(request, MAX_QUEUE_ENTRIES);
-    const { queue, waiting } = observation;
-    const processes = this.#processesOn(observation);
-    return {
-      time,
-      gpus: observation.gpus.map(gpuJSON),
-      queue,
-      waiting,
-      intruders: processes
-        .filter(({ isIntruder }) => isIntruder)
-        .map(({ uuid, pid, name, user, uid, usedBytes }) => ({ uuid, pid, name, user, uid, usedBytes })),
-      processes,
-    };
-  }
-
-  #processesOn({ gpus, intruders }: Observation): ShownProcess[] {
-    const seen: KnownProcesses = new Map();
-    const found: ShownProcess[] = [];
-    for (const gpu of gpus) {
-      if (isDivided(gpu)) continue;
-      for (const { pid, type, usedBytes, smPercent = null } of gpu.processes ?? []) {
-        if (found.length >= MAX_PROCESSES) break;
-        const { description, command } = this.#describe(pid, seen);
-        const { name, user, uid } = description;
-        // One that computes and draws is listed twice.
-        if (type === 'graphics' && found.some((each) => each.uuid === gpu.uuid && each.pid === pid)) continue;
-        const isOther = type === 'compute' && intruders.get(gpu.uuid)?.includes(pid) === true;
-        const where = { uuid: gpu.uuid, pid, name, user, uid, usedBytes };
-        found.push({ ...where, type, command, smPercent, isIntruder: isOther });
-      }
+function processesOn({ gpus, intruders }: Observation): ShownProcess[] {
+  const found: ShownProcess[] = [];
+  for (const gpu of gpus) {
+    if (isDivided(gpu)) continue;
+    for (const { pid, type, usedBytes, smPercent = null } of gpu.processes ?? []) {
+      if (found.length >= MAX_PROCESSES) return found;
+      // One that computes and draws is listed twice.
+      if (type === 'graphics' && found.some((each) => each.uuid === gpu.uuid && each.pid === pid)) continue;
+      const { name, user, uid } = describeListedProcess(pid);
+      const command = name === null ? null : processCommand(pid);
+      const isOther = type === 'compute' && intruders.get(gpu.uuid)?.includes(pid) === true;
+      const where = { uuid: gpu.uuid, pid, name, user, uid, usedBytes };
+      found.push({ ...where, type, command, smPercent, isIntruder: isOther });
     }
-    this.#processes = seen;
-    return found;
   }
-
-  #describe(pid: number, seen: KnownProcesses): { description: ProcessDescription; command: string | null } {
-    const startTicks = readProcessStat(pid)?.startTicks ?? '';
-    const known = seen.get(pid) ?? this.#processes.get(pid);
-    const isSame = known !== undefined && startTicks !== '' && known.startTicks === startTicks;
-    const description = isSame ? known.description : describeListedProcess(pid);
-    const command = isSame ? known.command : description.name === null ? null : processCommand(pid);
-    const entry = { startTicks, description, command };
-    seen.set(pid, entry);
-    return entry;
-  }
+  return found;
 }

@@ -25,7 +25,6 @@ describe.skipIf(reason !== null)(`top --hosts${reason === null ? '' : ` (skipped
       program:
         'case $1 in --version) echo 0.1.0;; *) echo "{\\"error\\":{\\"code\\":\\"ERR_INVALID_ARGUMENT\\",\\"message\\":\\"\\",\\"unknown\\":\\"there is no command \'top\'\\"}}" >&2; exit 64;; esac',
     });
-    hosts.add('wall', { forced: `exec ${process.execPath} ${launcher} status --json` });
     hosts.add('liar', {
       program: `case $1 in --version) echo 9.9.9;; *) printf '%s\\n' '[{"time":"2025-11-20T10:00:00Z","gpus":[{"index":0,"uuid":"GPU-x","name":"\\u001b[2Jevil","state":"leased","memory":{},"shares":[null,{"user":7}],"lease":{"user":"\\u001b]0;x\\u0007root","since":7}}],"queue":[],"waiting":0,"intruders":[]}]'; sleep 1000;; esac`,
     });
@@ -54,40 +53,17 @@ describe.skipIf(reason !== null)(`top --hosts${reason === null ? '' : ` (skipped
   }
 
   test('shows each host under its name, keeps it current, and says what is wrong with others', async () => {
-    const terminal = open('a,b,down,old,wall,senseless', '--interval', '200ms');
+    const terminal = open('a,b,down,old,senseless', '--interval', '200ms');
     await terminal.shows(/^a {2}2 GPUs: 2 free\n 0 .* free\n 1 .* free\nb {2}13 GPUs: 13 free$/m);
     await terminal.shows(/^down {2}connection refused\. /m);
     await terminal.shows(/^old {2}gpu-owner 0\.1\.0 there is too old: there is no command 'top'/m);
-    await terminal.shows(/^wall {2}2 GPUs: 2 free\n 0 .* free/m);
     await terminal.shows(/^senseless {2}its answer makes no sense/m);
     const child = a.startCommand(['hold', '--placeholder', 'none', '--as', 'mine']);
     await output(child, /visibleDevices/);
     await terminal.shows(/^a {2}2 GPUs: 1 free, 1 leased\n 0 .*mine/m);
-    terminal.type('\u001b[Bl');
-    await terminal.shows(/^it is on another machine: ssh a gpu-owner logs/m);
-    terminal.type('hh');
-    await until(() => !/^a {2}/m.test(terminal.text), 'only the second host');
-    expect(terminal.text).toMatch(/gpu-owner top {2}b {2}13 GPUs/);
     terminal.type('q');
     expect(await terminal.ended).toBe(0);
     child.stdin?.end();
-  });
-
-  test('follows the log of a job on another host', async () => {
-    const script = 'printf "first\\n\\033[2Jsecond\\n"; sleep 600';
-    const { stdout } = await a.runCommand(['submit', '--name', 'far', '--', 'sh', '-c', script]);
-    const id = stdout.trim();
-    const terminal = open('a', '--interval', '200ms');
-    await terminal.shows(/^ 0 .*far/m);
-    terminal.type('\u001b[Bl');
-    await terminal.shows(new RegExp(`job a:${id} \\(far\\).*\n(?:.*\n)*?first\n`));
-    await terminal.shows(/second/);
-    expect(terminal.output).not.toContain('\u001b[2Jsecond');
-    terminal.type('q');
-    await terminal.shows(/^>0 .*far/m);
-    terminal.type('q');
-    expect(await terminal.ended).toBe(0);
-    await a.runCommand(['cancel', id]);
   });
 
   test('logs in once, and again with pauses when the connection has broken; nothing is left afterwards', async () => {

@@ -2,18 +2,9 @@
 import { isDivided, label, shownState } from '../../gpus/index.ts';
 import { formatDuration, hostName, idleTime, sanitize } from '../../platform/index.ts';
 import type { ShownGPU } from '../../shapes/index.ts';
-import type { MachineState, SortKey } from '../machine-view.ts';
+import type { MachineState } from '../machine-view.ts';
 import { type Ink, type Pen, widthOf } from './pen.ts';
-import {
-  columnWidth,
-  type filterOf,
-  isOwn,
-  labelWidth,
-  type Section,
-  shortTime,
-  timeOf,
-  type ViewOptions,
-} from './rows.ts';
+import { columnWidth, type filterOf, isOwn, labelWidth, type Section, shortTime, timeOf } from './rows.ts';
 
 const DAY_MS = 86_400_000;
 const GIB = 1024 ** 3;
@@ -171,7 +162,6 @@ function gpuColumns(machines: readonly MachineState[], pen: Pen, now: number): C
 export function gpuSection(
   machines: readonly MachineState[],
   isFleet: boolean,
-  choice: ViewOptions,
   wanted: ReturnType<typeof filterOf>,
   pen: Pen,
   now: number,
@@ -182,34 +172,26 @@ export function gpuSection(
   for (const machine of machines) {
     const gpus = (machine.snapshot?.gpus ?? []).slice(0, MAX_GPU_ROWS);
     if (isFleet) rows.push(hostLine(machine, pen));
-    const kept = sorted(gpus, choice.sort, now)
-      .flatMap(withShares)
-      .filter((gpu) => {
-        const { user, name, note, command, job } = holderOf(gpu) ?? {};
-        return wanted(
-          machine.host,
-          label(gpu),
-          gpu.name,
-          gpu.uuid,
-          gpu.state,
-          user,
-          name,
-          note,
-          command,
-          job,
-          gpu.reason,
-        );
-      });
+    const kept = gpus.flatMap(withShares).filter((gpu) => {
+      const { user, name, note, command, job } = holderOf(gpu) ?? {};
+      return wanted(
+        machine.host,
+        label(gpu),
+        gpu.name,
+        gpu.uuid,
+        gpu.state,
+        user,
+        name,
+        note,
+        command,
+        job,
+        gpu.reason,
+      );
+    });
     for (const gpu of kept) {
-      const lease = holderOf(gpu);
+      const share = gpu.isShare === true ? ` ${gpu.lease?.pid} ${gpu.lease?.since}` : '';
       rows.push({
-        key: `${machine.host ?? ''} ${gpu.uuid || label(gpu)}${gpu.isShare === true ? ` ${gpu.lease?.pid} ${gpu.lease?.since}` : ''}`,
-        machine,
-        job: lease?.job ?? null,
-        user: lease?.user ?? null,
-        uid: lease?.uid ?? null,
-        pid: lease?.pid ?? null,
-        process: null,
+        key: `${machine.host ?? ''} ${gpu.uuid || label(gpu)}${share}`,
         draw: () => gpuLine(gpu, machine, columns, pen, now),
       });
     }
@@ -275,23 +257,6 @@ export function countGPUs(gpus: readonly ShownGPU[]): string {
   const some = counts.filter(([count]) => count > 0).map(([count, state]) => `${count} ${state}`);
   const what = `${units.length} GPU${units.length === 1 ? '' : 's'}`;
   return some.length === 0 ? what : `${what}: ${some.join(', ')}`;
-}
-
-function sorted(gpus: readonly ShownGPU[], sort: SortKey, now: number): ShownGPU[] {
-  if (sort === 'gpu') return [...gpus];
-  const largest = (value: (gpu: ShownGPU) => number | null) => (a: ShownGPU, b: ShownGPU) =>
-    (value(b) ?? -1) - (value(a) ?? -1);
-  const orders: Record<Exclude<SortKey, 'gpu'>, (a: ShownGPU, b: ShownGPU) => number> = {
-    util: largest(({ utilizationPercent }) => utilizationPercent),
-    memory: largest(({ memory }) => memory.usedBytes),
-    user: (a, b) => (a.lease?.user ?? '\uffff').localeCompare(b.lease?.user ?? '\uffff'),
-    since: largest(({ lease }) => (lease === null ? null : now - (Date.parse(lease.since ?? '') || now))),
-    idle: largest(({ lease, idle }) => {
-      const time = lease === null ? null : idleTime(idle, lease.since, now);
-      return time !== null && 'ms' in time ? time.ms : null;
-    }),
-  };
-  return [...gpus].sort(orders[sort]);
 }
 
 function stateInks(gpu: ShownGPU): Ink[] {

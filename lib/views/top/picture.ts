@@ -4,21 +4,13 @@ import { hostName } from '../../platform/index.ts';
 import type { MachineState } from '../machine-view.ts';
 import { countGPUs, gpuSection } from './gpu-table.ts';
 import { Pen, type ScreenStyle } from './pen.ts';
-import {
-  filterOf,
-  isSelectable,
-  type Section,
-  type SelectableRow,
-  type ShownRow,
-  timeOf,
-  type ViewOptions,
-} from './rows.ts';
+import { filterOf, isSelectable, type Section, type ShownRow, timeOf, type ViewOptions } from './rows.ts';
 import { processSection, userSection, waitSection } from './sections.ts';
 
 interface Picture {
   lines: string[];
-  /** In the order in which they are shown, those out of sight included. */
-  rows: SelectableRow[];
+  /** The keys of rows in the order in which they are shown, those out of sight included. */
+  rows: string[];
 }
 
 /** Draws machines. @param footer lines below, cut to the width */
@@ -30,14 +22,13 @@ export function drawMachines(
   footer: readonly string[] = [],
 ): Picture {
   const pen = new Pen(style);
-  const shown = machines.filter(({ host }) => choice.host === null || host === choice.host);
   const wanted = filterOf(choice.filter);
-  const title = titleLines(machines, shown, choice, pen, now);
-  const table = gpuSection(shown, machines.length > 1, choice, wanted, pen, now);
+  const title = titleLines(machines, choice.filter, pen, now);
+  const table = gpuSection(machines, machines.length > 1, wanted, pen, now);
   const others = [
-    waitSection(shown, machines.length > 1, wanted, pen, now),
-    processSection(shown, machines.length > 1, wanted, pen),
-    userSection(shown, wanted, pen, now),
+    waitSection(machines, machines.length > 1, wanted, pen, now),
+    processSection(machines, machines.length > 1, wanted, pen),
+    userSection(machines, wanted, pen, now),
   ].filter(({ rows }) => rows.length > 0);
   if (choice.filter !== '' && ![table, ...others].some(({ rows }) => rows.some(isSelectable)))
     table.rows.push(pen.fit(` Nothing matches '${choice.filter}'. Esc shows all again.`));
@@ -50,20 +41,16 @@ export function drawMachines(
     ...Array<string>(filling).fill(''),
     ...footer.map((line) => pen.fit(line)),
   ];
-  const rows = [table, ...others].flatMap((section) => section.rows.filter(isSelectable));
+  const rows = [table, ...others].flatMap((section) =>
+    section.rows.filter(isSelectable).map(({ key }) => key),
+  );
   return { lines: style.rows === null ? lines : lines.slice(0, style.rows), rows };
 }
 
-function titleLines(
-  all: readonly MachineState[],
-  shown: readonly MachineState[],
-  { sort, filter, host }: ViewOptions,
-  pen: Pen,
-  now: number,
-): string[] {
-  const single = all.length === 1 ? all[0] : undefined;
-  const name = host ?? (single === undefined ? `${all.length} hosts` : (single.host ?? hostName()));
-  const snapshots = shown.flatMap(({ snapshot }) => snapshot ?? []);
+function titleLines(machines: readonly MachineState[], filter: string, pen: Pen, now: number): string[] {
+  const single = machines.length === 1 ? machines[0] : undefined;
+  const name = single === undefined ? `${machines.length} hosts` : (single.host ?? hostName());
+  const snapshots = machines.flatMap(({ snapshot }) => snapshot ?? []);
   const waiting = snapshots.reduce((sum, each) => sum + each.waiting, 0);
   const intruders = snapshots.reduce((sum, each) => sum + each.intruders.length, 0);
   const words = [
@@ -71,7 +58,6 @@ function titleLines(
     ...(snapshots.length === 0 ? [] : [countGPUs(snapshots.flatMap(({ gpus }) => gpus))]),
     ...(waiting === 0 ? [] : [`${waiting} waiting`]),
     ...(intruders === 0 ? [] : [`${intruders} without a claim`]),
-    ...(sort === 'gpu' ? [] : [`by ${sort}`]),
     ...(filter === '' ? [] : [`only '${filter}'`]),
   ];
   const clock = new Date(now).toTimeString().slice(0, 8);
@@ -79,7 +65,7 @@ function titleLines(
   const text = words.join('  ');
   const called = 'gpu-owner top  ';
   const title = `${pen.ink(pen.cell(called.length + text.length <= room ? called + text : text, room), 'bold')}  ${clock}`;
-  const problems = shown.length === 1 ? problemLines(shown[0] as MachineState, pen) : [];
+  const problems = single === undefined ? [] : problemLines(single, pen);
   return [title, ...problems];
 }
 

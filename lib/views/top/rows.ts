@@ -1,37 +1,22 @@
 // Rows of the picture, and what all kinds of them share.
 import { label } from '../../gpus/index.ts';
 import { formatSince, sanitize } from '../../platform/index.ts';
-import type { ShownGPU, ShownProcess } from '../../shapes/index.ts';
-import type { MachineState, SortKey } from '../machine-view.ts';
+import type { ShownGPU } from '../../shapes/index.ts';
 import { widthOf } from './pen.ts';
 
 const DAY_MS = 86_400_000;
 
 /** The choices of the person who looks. */
 export interface ViewOptions {
-  sort: SortKey;
   /** Only rows with this text; '': all. */
   filter: string;
-  /** Only this host; null: all. */
-  host: string | null;
   /** The key of a row; null: none. */
   selected: string | null;
 }
 
 /** A row that can be selected. */
-export interface SelectableRow {
+export interface ShownRow {
   key: string;
-  machine: MachineState;
-  /** The user's own background job there, or another's; null: none. */
-  job: number | null;
-  user: string | null;
-  uid: number | null;
-  pid: number | null;
-  /** A process that the driver lists there; null: it is another row. */
-  process: ShownProcess | null;
-}
-
-export interface ShownRow extends SelectableRow {
   /** Without its mark. */
   draw: (width: number) => string;
   /** A line below it; missing: none. */

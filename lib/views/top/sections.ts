@@ -29,12 +29,6 @@ export function waitSection(
         continue;
       rows.push({
         key: `${machine.host ?? ''} waiting ${entry.pid} ${entry.since}`,
-        machine,
-        job: entry.job,
-        user: entry.user,
-        uid: entry.uid,
-        pid: entry.pid,
-        process: null,
         draw: (width) => waitLine(entry, machine.host, widths, pen, width, now),
         second: `      ${waitText(entry, now)}`,
       });
@@ -45,12 +39,6 @@ export function waitSection(
       const text = `   -  ${job.user}  job ${[job.id, job.name].filter((word) => word !== null).join(' ')}: ${job.reason ?? ''}`;
       rows.push({
         key: `${machine.host ?? ''} job ${job.id}`,
-        machine,
-        job: job.id,
-        user: job.user,
-        uid: process.geteuid?.() ?? null,
-        pid: job.pid,
-        process: null,
         draw: (width) => pen.cell(text, width),
       });
     }
@@ -170,12 +158,6 @@ export function processSection(
       ];
       return {
         key: `${host ?? ''} process ${uuid} ${pid}`,
-        machine,
-        job: null,
-        user,
-        uid: process.uid,
-        pid,
-        process,
         draw: (room: number) =>
           pen.ink(pen.cell(cellsOf(host ?? '', words), room), ...(isIntruder ? (['magenta'] as const) : [])),
       };

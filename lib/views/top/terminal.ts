@@ -30,27 +30,10 @@ const ENDING = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 const BACK = exitAlternativeScreen + cursorShow;
 const DEFAULT_SIZE = { columns: 80, rows: 24 };
 
-/**
- * Waits beside this process until it has ended, and restores the terminal if it couldn't (a crash in the driver's library, kill
- * -9). The guard has a session of its own, so that no signal of the terminal reaches it. Each line that it reads says where the
- * screen is.
- */
-const GUARD = `exec 4>&1
-saved=$(stty -g <&4) || exit
-echo ready >&3
-exec 3>&-
-state=out
-while read -r word; do state=$word; done
-[ "$state" = in ] || exit 0
-stty "$saved" <&4
-printf '\\033[?1049l\\033[?25h' >&4`;
-
 export class Terminal {
   readonly #handlers: Handlers;
   readonly #input = process.stdin;
   readonly #output = process.stdout;
-  #tellGuard: (where: 'in' | 'out') => void = () => {};
-  #isOpen = true;
   #isShown = false;
   /** Whether keys are read. */
   #isRaw = false;
@@ -70,10 +53,7 @@ export class Terminal {
   }
 
   /** Reads keys from now on. That takes some milliseconds, so the first picture comes before. */
-  async readKeys(): Promise<void> {
-    this.#tellGuard = await startGuard();
-    if (!this.#isOpen) return this.#tellGuard('out');
-    if (this.#isShown) this.#tellGuard('in');
+  readKeys(): void {
     if (!this.#input.isTTY) return;
     const { emitKeypressEvents } = process.getBuiltinModule('node:readline');
     emitKeypressEvents(this.#input);
@@ -137,7 +117,6 @@ export class Terminal {
   }
 
   close(): void {
-    this.#isOpen = false;
     this.#leave();
     for (const [signal, listener] of this.#listeners.splice(0)) process.off(signal, listener);
     this.#input.pause();
@@ -165,7 +144,6 @@ export class Terminal {
   #enter(): void {
     if (this.#isShown) return;
     this.#isShown = true;
-    this.#tellGuard('in');
     if (this.#isRaw) this.#input.setRawMode(true);
     this.#write(enterAlternativeScreen + cursorHide);
     this.#forget();
@@ -177,7 +155,6 @@ export class Terminal {
     this.#write(BACK);
     // It fails where the terminal is gone.
     if (this.#isRaw) ifPossible(() => this.#input.setRawMode(false), null);
-    this.#tellGuard('out');
   }
 
   /** Writes at once, past Node's streams: what is written last shall arrive before the process ends. @returns false: the terminal is gone */
@@ -190,26 +167,4 @@ export class Terminal {
     if (this.#isShown) this.#write(eraseScreen);
     this.#drawn = [];
   }
-}
-
-/** @returns tells it where the screen is; nothing happens where it can't be started */
-async function startGuard(): Promise<(where: 'in' | 'out') => void> {
-  const { spawn } = process.getBuiltinModule('node:child_process');
-  const guard = spawn('/bin/sh', ['-c', GUARD], {
-    detached: true,
-    stdio: ['pipe', 'inherit', 'ignore', 'pipe'],
-  });
-  const [parentPipe, , , ready] = guard.stdio;
-  await new Promise<void>((resolve) => {
-    guard.once('error', () => resolve());
-    ready?.once('data', () => resolve()).once('end', () => resolve());
-  });
-  guard.unref();
-  const { unref } = parentPipe as unknown as { unref(): void };
-  unref.call(parentPipe);
-  ready?.destroy();
-  parentPipe?.on('error', () => {});
-  return (where) => {
-    if (parentPipe?.writable) parentPipe.write(`${where}\n`);
-  };
 }

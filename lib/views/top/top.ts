@@ -1,16 +1,10 @@
 // `top` on a terminal: what is shown, and what keys do. It changes nothing.
 import { onWarning, sanitize, showsUnicode } from '../../platform/index.ts';
-import { type LiveView, SORT_KEYS, type SortKey } from '../machine-view.ts';
-import { type OpenLog, openLog } from './open-log.ts';
+import type { LiveView } from '../machine-view.ts';
 import { Pen, type ScreenStyle } from './pen.ts';
 import { drawMachines } from './picture.ts';
-import { isOwn, type SelectableRow, type ViewOptions } from './rows.ts';
+import type { ViewOptions } from './rows.ts';
 import { type Key, Terminal } from './terminal.ts';
-
-export interface TopOptions {
-  sort: SortKey;
-  filter: string;
-}
 
 const MESSAGE_MS = 8_000;
 /** The clock goes on, and it is seen that a driver doesn't answer. */
@@ -22,12 +16,7 @@ const HELP = [
   'Keys',
   '',
   '  up, down, PgUp, PgDn   select a row (Home, End: the first, the last)',
-  '  s, S                   sort by the next key, or the one before:',
-  `                         ${SORT_KEYS.join(', ')}`,
   '  /                      show only rows with some text; Esc: all again',
-  '  h                      show only the next host, then all (with --hosts)',
-  '  l, Enter               open the log of the selected job, if it is yours',
-  '  r                      redraw everything',
   '  q, Esc                 back; quit',
   '',
   'UTIL and MINUTE (the last one) are utilization; MIG instances have none, so',
@@ -37,30 +26,23 @@ const HELP = [
 ];
 
 /** Shows machines until the user has seen enough. @param watch keeps the view current until it is stopped */
-export async function runTop(
-  view: LiveView,
-  watch: (onLook: () => void) => Promise<void>,
-  options: TopOptions,
-): Promise<void> {
-  const session = new TopScreen(view, options);
-  await session.run(watch);
+export async function runTop(view: LiveView, watch: (onLook: () => void) => Promise<void>): Promise<void> {
+  await new TopScreen(view).run(watch);
 }
 
 class TopScreen {
   readonly #view: LiveView;
-  readonly #choice: ViewOptions;
+  readonly #choice: ViewOptions = { filter: '', selected: null };
   #terminal: Terminal | null = null;
-  #rows: readonly SelectableRow[] = [];
+  #rows: readonly string[] = [];
   #readsKeys = false;
   #isHelp = false;
   #typed: string | null = null;
   #message: { text: string; until: number } | null = null;
-  #log: OpenLog | null = null;
   #end: () => void = () => {};
 
-  constructor(view: LiveView, { sort, filter }: TopOptions) {
+  constructor(view: LiveView) {
     this.#view = view;
-    this.#choice = { sort, filter, host: null, selected: null };
   }
 
   async run(watch: (onLook: () => void) => Promise<void>): Promise<void> {
@@ -93,7 +75,7 @@ class TopScreen {
   #readKeys(): void {
     if (this.#readsKeys) return;
     this.#readsKeys = true;
-    void this.#terminal?.readKeys();
+    this.#terminal?.readKeys();
   }
 
   #draw(): void {
@@ -102,10 +84,6 @@ class TopScreen {
     const style = styleOf(terminal.size);
     const now = Date.now();
     const footer = this.#footer(new Pen(style), now);
-    if (this.#log !== null) {
-      terminal.draw(this.#logLines(this.#log, style, footer));
-      return;
-    }
     if (this.#isHelp) {
       terminal.draw(inFrame(HELP, style, footer));
       return;
@@ -121,36 +99,7 @@ class TopScreen {
     if (this.#message !== null && now < this.#message.until)
       return pen.ink(pen.fit(this.#message.text), 'bold');
     this.#message = null;
-    return pen.fit(this.#log === null ? this.#hints() : 'q back  up, down, PgUp, PgDn, End scroll');
-  }
-
-  /** The keys that do something now. */
-  #hints(): string {
-    const row = this.#selectedRow();
-    const hasLog = row !== undefined && row.machine.host === null && isOwn(row.uid) && row.job !== null;
-    return [
-      'q quit  ? help  s sort  / filter  up, down select',
-      ...(this.#view.machines.length > 1 ? ['h host'] : []),
-      ...(hasLog ? ['l log'] : []),
-    ].join('  ');
-  }
-
-  #selectedRow(): SelectableRow | undefined {
-    return this.#rows.find(({ key }) => key === this.#choice.selected);
-  }
-
-  #logLines({ title, tail, below }: OpenLog, style: ScreenStyle, footer: string): string[] {
-    const pen = new Pen(style);
-    const { lines } = tail;
-    const room = Math.max(0, (style.rows ?? 0) - 2);
-    const end = Math.max(Math.min(room, lines.length), lines.length - below);
-    const shown = lines.slice(Math.max(0, end - room), end).map((line) => pen.fit(line));
-    return [
-      pen.ink(pen.fit(title), 'bold'),
-      ...shown,
-      ...Array<string>(room - shown.length).fill(''),
-      footer,
-    ];
+    return pen.fit('q quit  ? help  / filter  up, down select');
   }
 
   #say(text: string): void {
@@ -177,7 +126,6 @@ class TopScreen {
       return;
     }
     if (this.#typed !== null) this.#type(key, this.#typed);
-    else if (this.#log !== null) this.#pressInLog(key, this.#log);
     else this.#pressInTable(key);
     this.#draw();
   }
@@ -192,25 +140,6 @@ class TopScreen {
       const more = name === 'space' ? ' ' : isText ? sequence : '';
       this.#typed = name === 'backspace' ? typed.slice(0, -1) : `${typed}${more}`.slice(0, 40);
       this.#choice.filter = this.#typed;
-    }
-  }
-
-  #pressInLog({ name, sequence }: Key, log: OpenLog): void {
-    const page = Math.max(1, (this.#terminal?.size.rows ?? 24) - 3);
-    const steps: Record<string, number> = {
-      up: 1,
-      down: -1,
-      pageup: page,
-      pagedown: -page,
-      home: 1e9,
-      end: -1e9,
-    };
-    const step = steps[name ?? ''];
-    if (step !== undefined)
-      log.below = Math.max(0, Math.min(log.tail.lines.length - page - 1, log.below + step));
-    else if (name === 'escape' || name === 'backspace' || sequence === 'q') {
-      log.tail.close();
-      this.#log = null;
     }
   }
 
@@ -229,22 +158,10 @@ class TopScreen {
       this.#select(step);
       return;
     }
-    const actions: Record<string, (() => void) | undefined> = {
-      __proto__: null as never,
-      return: () => this.#openLog(),
-      escape: () => this.#back(),
-      q: () => (this.#isHelp ? this.#toggleHelp() : this.#end()),
-      '?': () => this.#toggleHelp(),
-      s: () => this.#sort(1),
-      S: () => this.#sort(-1),
-      '/': () => {
-        this.#typed = this.#choice.filter;
-      },
-      h: () => this.#nextHost(),
-      l: () => this.#openLog(),
-      r: () => this.#terminal?.redraw(),
-    };
-    actions[name === 'return' || name === 'escape' ? name : sequence]?.();
+    if (name === 'escape') this.#back();
+    else if (sequence === 'q') this.#isHelp ? this.#toggleHelp() : this.#end();
+    else if (sequence === '?') this.#toggleHelp();
+    else if (sequence === '/') this.#typed = this.#choice.filter;
   }
 
   #back(): void {
@@ -259,33 +176,11 @@ class TopScreen {
   }
 
   #select(step: number): void {
-    const at = this.#rows.findIndex(({ key }) => key === this.#choice.selected);
+    const at = this.#rows.indexOf(this.#choice.selected ?? '');
     // Without a selection, up leads to the last row, and down to the first.
     const from = at >= 0 ? at : step === -1 ? this.#rows.length : -1;
     const next = from + step;
-    this.#choice.selected = this.#rows[Math.max(0, Math.min(this.#rows.length - 1, next))]?.key ?? null;
-  }
-
-  #sort(step: number): void {
-    const at = SORT_KEYS.indexOf(this.#choice.sort) + step + SORT_KEYS.length;
-    this.#choice.sort = SORT_KEYS[at % SORT_KEYS.length] as SortKey;
-    this.#say(`sorted by ${this.#choice.sort}`);
-  }
-
-  #nextHost(): void {
-    const hosts = this.#view.machines.flatMap(({ host }) => host ?? []);
-    if (hosts.length < 2) {
-      this.#say('there is one machine; --hosts a,b shows others');
-      return;
-    }
-    const at = hosts.indexOf(this.#choice.host ?? '');
-    this.#choice.host = hosts[at + 1] ?? null;
-  }
-
-  #openLog(): void {
-    const opened = openLog(this.#selectedRow());
-    if (typeof opened === 'string') this.#say(opened);
-    else this.#log = opened;
+    this.#choice.selected = this.#rows[Math.max(0, Math.min(this.#rows.length - 1, next))] ?? null;
   }
 }
 
@@ -302,8 +197,8 @@ function styleOf(size: { columns: number; rows: number }): ScreenStyle {
 }
 
 /** Machines as plain lines, without an escape sequence. */
-export function plainPicture(view: LiveView, columns: number, { sort, filter }: TopOptions): string {
-  const choice = { sort, filter, host: null, selected: null };
+export function plainPicture(view: LiveView, columns: number): string {
+  const choice = { filter: '', selected: null };
   const style = { columns, rows: null, attributes: false, colour: false, unicode: showsUnicode() };
   const { lines } = drawMachines(view.machines, choice, style, Date.now());
   return lines.map((line) => `${line.trimEnd()}\n`).join('');
