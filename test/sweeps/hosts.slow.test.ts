@@ -314,7 +314,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
 
   test('a trial that reports worse values on another host is stopped there', async () => {
     const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
-    const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'x=1,2', '--method', 'quasirandom'];
+    const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'x=1,2', '--method', 'random'];
     const rule = ['--search-seed', '2', '--metric', 'loss', '--stop-early', 'hyperband:2'];
     const ended = await run([...words, ...rule, '--', python, epochs]);
     expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });

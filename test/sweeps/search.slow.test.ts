@@ -332,7 +332,7 @@ test.concurrent.for([
   ['reports', [], { loss: '1', stopped: '' }],
   [
     'prints',
-    ['--method', 'quasirandom', '--search-seed', '2', '--metric-pattern', 'loss=([0-9.]+)'],
+    ['--method', 'random', '--search-seed', '2', '--metric-pattern', 'loss=([0-9.]+)'],
     { loss: '1', stopped: '' },
   ],
 ] as const)(

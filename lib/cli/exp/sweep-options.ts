@@ -3,7 +3,7 @@ import { oneOf, showValue } from '../../platform/index.ts';
 import { loadRunning, type SearchMethod, type SearchOptions, type SweepSource } from '../../sweeps/index.ts';
 import { type InferValues, type OptionGroup, type Parsed, usage } from '../command-line.ts';
 
-const METHODS: readonly SearchMethod[] = ['random', 'quasirandom', 'tpe', 'gp', 'cmaes'];
+const METHODS: readonly SearchMethod[] = ['random', 'tpe', 'gp', 'cmaes'];
 
 /** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
 export const SWEEP_GROUP = {
@@ -101,16 +101,18 @@ export async function sweepSource(
     ...given('hydra', hydra === undefined ? undefined : { command: hydra, overrides: positionals }),
     ...given('phase', phase),
     ...given('outputDirectory', outputDirectory),
-    ...given('retries', await retriesOf(values.retries)),
+    ...given('retries', retriesOf(values.retries)),
     ...given('command', command.length > 0 ? command : undefined),
     ...given('search', await searchOptions(values)),
   };
 }
 
+/** The most that makes sense: a program that fails so often needs a person. */
+const MAX_RETRIES = 100;
+
 /** @throws ERR_INVALID_ARGUMENT */
-async function retriesOf(text: string | undefined): Promise<number | undefined> {
+function retriesOf(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
-  const { MAX_RETRIES } = await loadRunning();
   if (/^\d{1,3}$/.test(text) && Number(text) <= MAX_RETRIES) return Number(text);
   throw usage(`--retries: ${showValue(text)} is not a whole number from 0 to ${MAX_RETRIES}`);
 }

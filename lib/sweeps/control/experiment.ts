@@ -1,7 +1,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { commandProblem, type SweepProgress } from '../../jobs/index.ts';
 import { formatDuration, now, sleep } from '../../platform/index.ts';
-import { executedWords, noSweep, type Sweep } from '../files/index.ts';
+import { noSweep, type Sweep } from '../files/index.ts';
 import { type Best, type Eta, type Progress, type Tally, tallyOf } from '../progress/index.ts';
 import { openProject, type Project } from '../project/index.ts';
 import {
@@ -145,11 +145,10 @@ async function queueWithTasks(
 export function checkPrograms(sweep: Sweep, directory: string): void {
   const missing = new Map<string, string>();
   for (const { command } of sweep.samples()) {
-    const words = executedWords(command);
-    const program = words?.[0];
-    if (words === null || program === undefined) return;
+    const program = 'words' in command ? command.words[0] : undefined;
+    if (program === undefined) return;
     if (missing.has(program)) continue;
-    const problem = commandProblem(words, directory);
+    const problem = commandProblem([program], directory);
     if (problem === null) return;
     missing.set(program, problem.message);
   }

@@ -6,19 +6,6 @@ import type { TaskCommand } from '../task/index.ts';
 /** The place in a sweep file, or the option, where something was written. */
 export type SourceLocation = { readonly file: string; readonly line: number } | { readonly option: string };
 
-/** The words that start the program of a task, also behind what tasks of W&B do first. null: a shell decides. */
-export function executedWords(command: TaskCommand): readonly string[] | null {
-  if (!('shell' in command)) return command.words;
-  const line = /^FILES=.*>"\$[A-Z_]+\/[a-z.]+"; exec (?:\/usr\/bin\/env (?=[\w./-]+(?: |$)))?(.*)$/s.exec(
-    command.shell,
-  )?.[1];
-  try {
-    return line === undefined ? null : splitShellWords(line, (why) => new Error(why));
-  } catch {
-    return null;
-  }
-}
-
 /** Makes an error that names the place: ERR_CONFIGURATION with file and line, or ERR_INVALID_ARGUMENT with the option. */
 export function mistake(location: SourceLocation, text: string, cause?: unknown): GPUOwnerError {
   if ('file' in location) return problem(location.file, location.line, text, cause);
@@ -94,10 +81,6 @@ export function checkPlaceholders(
   for (const name of names) checkPlaceholder(name, known, (why) => mistake(location, `${which}: ${why}`));
 }
 
-/** Operators of a shell. A command with them expects a shell. */
-const OPERATORS = '|&;<>()';
-/** At its `[`. Lists such as [1e-3,64] have none. */
-const RANGE = /^\[[^\]\s,'"]*(?:\d-\d|[a-z]-[a-z]|[A-Z]-[A-Z])[^\]\s,'"]*\]/;
 const REMEDY =
   'put it in single quotes to use it literally, or let a shell run the line (--shell; in sweep files shell: true)';
 
@@ -108,12 +91,8 @@ const REMEDY =
  * @param refuse makes the error
  */
 export function splitShellWords(line: string, refuse: (why: string) => Error): string[] {
-  const variable = /^\s*([A-Za-z_]\w*)\+?=/.exec(line)?.[1];
-  if (variable !== undefined) {
-    throw refuse(
-      `only a shell sets a variable (${variable}) before a command; write env before it, or let a shell run the line (--shell; in sweep files shell: true)`,
-    );
-  }
+  const variable = /^\s*[A-Za-z_]\w*\+?=/.exec(line)?.[0].trim();
+  if (variable !== undefined) throw refuse(`only a shell sets a variable (${variable}); ${REMEDY}`);
   const words: string[] = [];
   let word: string | null = null; // null: between words
   for (let i = 0; i < line.length; i++) {
@@ -141,12 +120,14 @@ export function splitShellWords(line: string, refuse: (why: string) => Error): s
       if (next === undefined) throw refuse('it ends in a backslash');
       if (next !== '\n') word = (word ?? '') + next;
     } else {
-      if (OPERATORS.includes(c)) throw refuse(`${c} only has a meaning in a shell; ${REMEDY}`);
-      if (c === '*' || c === '?' || RANGE.test(line.slice(i)))
-        throw refuse(`only a shell finds files by ${c}; ${REMEDY}`);
-      if (expands(line, i) || /^\$['"]/.test(line.slice(i, i + 2)) || (c === '~' && word === null)) {
-        throw refuse(`only a shell expands ${c}; ${REMEDY}`);
-      }
+      if (
+        '|&;<>()*?'.includes(c) ||
+        FILES.test(line.slice(i)) ||
+        expands(line, i) ||
+        /^\$['"]/.test(line.slice(i, i + 2)) ||
+        (c === '~' && word === null)
+      )
+        throw refuse(`only a shell gives ${c} a meaning; ${REMEDY}`);
       word = (word ?? '') + c;
     }
   }
@@ -164,12 +145,16 @@ function doubleQuoted(line: string, from: number, refuse: (why: string) => Error
       i++;
       if (line[i] !== '\n') inside += line[i];
     } else {
-      if (expands(line, i)) throw refuse(`only a shell expands ${c}, also in double quotes; ${REMEDY}`);
+      if (expands(line, i))
+        throw refuse(`only a shell gives ${c} a meaning, also in double quotes; ${REMEDY}`);
       inside += c;
     }
   }
   throw refuse('the quote " isn\'t closed');
 }
+
+/** At its `[`. Lists such as [1e-3,64] have none. */
+const FILES = /^\[[^\]\s,'"]*(?:\d-\d|[a-z]-[a-z]|[A-Z]-[A-Z])[^\]\s,'"]*\]/;
 
 function expands(line: string, i: number): boolean {
   return line[i] === '`' || (line[i] === '$' && /[\w({@*#?!$-]/.test(line[i + 1] ?? ''));
@@ -210,17 +195,11 @@ export function parseTemplate(text: string, refuse: (why: string) => Error): Tem
 }
 
 /** @param textOf what a name stands for, as text */
-export function fillTemplate(
-  { literals, names }: Template,
-  textOf: (name: string, place: number) => string,
-): string {
+export function fillTemplate({ literals, names }: Template, textOf: (name: string) => string): string {
   let text = literals[0] as string;
-  for (let i = 0; i < names.length; i++) text += textOf(names[i] as string, i) + literals[i + 1];
+  for (let i = 0; i < names.length; i++) text += textOf(names[i] as string) + literals[i + 1];
   return text;
 }
-
-/** The quotes around a placeholder, which decide how a value is quoted there. */
-type Quoting = 'none' | 'single' | 'double';
 
 /** A line for `sh -c`, in which values are filled in so that no shell can take them for anything but text. */
 export interface ShellLine {
@@ -228,70 +207,33 @@ export interface ShellLine {
   fill(textOf: (name: string) => string): string;
 }
 
-/**
- * @param refuse makes the error for a placeholder in a place where quoting depends on more than quotes, such as inside of
- *   backquotes or a here-document
- */
+/** Syntax within which a shell reads a quoted value anew, or as something else. */
+const UNSURE = /`|\$\(|\$'|\$\{(?!\w+\})|<<|\(\(|(?:^|[\s;&|()])#/;
+
+/** Placeholders stand outside of quotes: values are quoted. @param refuse makes the error for one in another place */
 export function parseShellLine(line: string, refuse: (why: string) => Error): ShellLine {
   const template = parseTemplate(line, refuse);
-  const quotings = quotingContexts(template, refuse);
-  return {
-    names: template.names,
-    fill: (textOf) =>
-      fillTemplate(template, (name, place) => quoted(textOf(name), quotings[place] as Quoting)),
-  };
-}
-
-function quoted(value: string, quoting: Quoting): string {
-  if (quoting === 'none') return shellWords([value]);
-  return quoting === 'single' ? value.replaceAll("'", "'\\''") : value.replace(/[\\"$`]/g, '\\$&');
-}
-
-function quotingContexts({ literals, names }: Template, refuse: (why: string) => Error): Quoting[] {
-  const quotings: Quoting[] = [];
-  let quoting: Quoting = 'none';
-  /** The construct that makes quoting unsure from here to the end of the line. */
-  let unsure: string | null = null;
-  literals.forEach((text, place) => {
-    // To a shell, the line goes on as if a backslash and the line break behind it weren't there.
-    const literal = text.replace(/\\(.)/gs, (pair, escapee) => (escapee === '\n' ? '' : pair));
-    let escaped = false;
-    let dollar = false;
-    for (let i = 0; i < literal.length; i++) {
-      const c = literal[i] as string;
-      const before = literal[i - 1] ?? (place === 0 ? ' ' : '}');
-      dollar = c === '$' && !escaped && quoting !== 'single';
-      if (quoting === 'single') {
-        if (c === "'") quoting = 'none';
-      } else if (escaped) escaped = false;
-      else if (c === '\\') escaped = true;
-      else if (c === '"') quoting = quoting === 'double' ? 'none' : 'double';
-      else if (c === "'" && quoting === 'none') quoting = 'single';
-      else unsure ??= unsureFrom(literal, i, before, quoting);
-    }
-    const name = names[place];
-    if (name === undefined) return;
+  const { literals, names } = template;
+  let before = '';
+  for (const [place, name] of names.entries()) {
+    // To a shell, the line goes on as if a backslash and the line break after it weren't there.
+    before = `${before}${literals[place]}`.replace(/\\(.)/gs, (pair, escapee) =>
+      escapee === '\n' ? '' : pair,
+    );
     const shown = `{${sanitize(name, 60)}}`;
-    if (escaped) throw refuse(`${shown} after a backslash: the backslash would undo the quoting; remove it`);
-    if (dollar) {
-      throw refuse(`$${shown}: write ${shown} for the parameter, \${{...}} for a variable of the shell`);
-    }
-    if (unsure !== null) {
+    const plain = before.replace(/\\[\s\S]|'[^']*'|"(?:[^"\\]|\\[\s\S])*"/g, '_');
+    if (/['"]/.test(plain))
+      throw refuse(`${shown} stands in quotes; end them before it, as in "a b"${shown}: values are quoted`);
+    if (/[\\$]$/.test(plain))
       throw refuse(
-        `${shown} can't be quoted reliably after ${unsure}; begin the line with VALUE=${shown}; and write "$VALUE" there`,
+        `${shown} after ${plain.at(-1)}: write ${shown} for the parameter, \${{...}} for a variable of the shell`,
       );
-    }
-    quotings.push(quoting);
-  });
-  return quotings;
-}
-
-function unsureFrom(literal: string, i: number, before: string, quoting: Quoting): string | null {
-  if (/^\$\{\w+\}/.test(literal.slice(i, i + 100))) return null;
-  const two = literal.slice(i, i + 2);
-  if (two[0] === '`') return 'a backquote (`)';
-  if (quoting === 'double') return two === '$(' || two === '${' ? `${two} in double quotes` : null;
-  if (two === '$(' && literal[i + 2] === '(') return '$((';
-  if (two === "$'" || two === '${' || two === '<<' || two === '((') return two;
-  return two[0] === '#' && /[\s;&|()]/.test(before) ? '#' : null;
+    const unsure = UNSURE.exec(before);
+    if (unsure !== null)
+      throw refuse(
+        `${shown} can't be quoted reliably after ${unsure[0].trim()}; begin the line with VALUE=${shown}; and write "$VALUE" there`,
+      );
+    before += '_';
+  }
+  return { names, fill: (textOf) => fillTemplate(template, (name) => shellWords([textOf(name)])) };
 }

@@ -47,9 +47,7 @@ export function commandsSpace(text: string, path: string, options: CommandsOptio
   const space = makeSpace({
     name: phase,
     location,
-    parameters: [
-      { name: 'command', distribution: { kind: 'choice', values: [...lines.keys()], weights: null } },
-    ],
+    parameters: [{ name: 'command', distribution: { kind: 'choice', values: [...lines.keys()] } }],
     ...(outputDirectory !== undefined && {
       directory: { value: outputDirectory, location: { option: '--output-dir' } },
     }),

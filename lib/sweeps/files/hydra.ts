@@ -75,7 +75,7 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
         ? { kind: 'range', ...range }
         : interval !== undefined
           ? { kind: 'uniform', ...interval, rounding: isFloat ? null : 'integer' }
-          : { kind: 'choice', values: [...textOf.keys()], weights: null };
+          : { kind: 'choice', values: [...textOf.keys()] };
     parameters.push({ name: parameterOf(key), distribution });
     textsOf.set(key, textOf);
   }

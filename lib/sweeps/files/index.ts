@@ -1,4 +1,3 @@
-export { executedWords } from './command.ts';
 export { choiceOf, decimal, isFixed, valueAt } from './distribution.ts';
 export {
   type Comparison,
@@ -10,6 +9,5 @@ export {
   type SeededSearch,
   stopRule,
 } from './search.ts';
-export { MAX_RETRIES } from './sources.ts';
 export type { Distribution, SearchMethod, SearchParameter } from './space.ts';
 export { noSweep, openSweep, openSweepIfAny, type Sweep, type SweepSource } from './sweep.ts';

@@ -56,8 +56,7 @@ interface GridValues {
 
 function gridValues(distribution: Distribution, refuse: (why: string) => Error): GridValues {
   if (distribution.kind === 'choice') {
-    const { values, weights } = distribution;
-    if (weights !== null) throw refuse('a grid has no probabilities; remove them');
+    const { values } = distribution;
     return { count: values.length, at: (index) => values[index] as Value };
   }
   const stepped = (first: number, step: number, count: number): GridValues => ({
@@ -66,13 +65,12 @@ function gridValues(distribution: Distribution, refuse: (why: string) => Error):
   });
   if (distribution.kind === 'range')
     return stepped(distribution.first, distribution.step, distribution.count);
-  const { kind, rounding } = distribution;
-  if (kind === 'normal' || distribution.log || rounding === null) {
+  const { min, max, log, rounding } = distribution;
+  if (log || rounding === null) {
     throw refuse(
       'a grid needs values that can be counted: a list, or whole numbers such as 42..44; to search between others: add --method random',
     );
   }
-  const { min, max } = distribution;
   // W&B's grids of multiples begin at min, and leave out max.
   return rounding === 'integer'
     ? stepped(min, 1, max - min + 1)

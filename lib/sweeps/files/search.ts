@@ -39,9 +39,6 @@ const OPTIONS: Readonly<Record<Exclude<keyof SearchOptions, 'goal'>, string>> = 
   seed: '--search-seed',
 };
 
-/** Methods that need no results. */
-const DRAWN: readonly Space['method'][] = ['random', 'quasirandom'];
-
 /** A search, complete. */
 export interface SeededSearch extends Space {
   readonly method: SearchMethod;
@@ -154,7 +151,7 @@ export function searchPhase(search: SeededSearch): Phase {
 
 /** Whether trials are drawn at random, without a sampler of Optuna. */
 export function isDrawn({ method }: Pick<Space, 'method'>): boolean {
-  return DRAWN.includes(method);
+  return method === 'random';
 }
 
 /** Whether the trials of a search are known before any has ended. */
@@ -191,34 +188,17 @@ function factorsOf({ parameters }: Pick<Space, 'parameters'>): Phase['factors'] 
 
 /** The values of a trial, by its number. */
 function drawTrial(
-  { method, parameters }: Pick<Space, 'method' | 'parameters'>,
+  { parameters }: Pick<Space, 'parameters'>,
   number: number,
   seed: number,
 ): Map<string, Value> {
-  const values = new Map<string, Value>();
-  const varied = parameters.filter((each) => !isFixed(each.distribution));
-  const ratio = harmonious(varied.length);
-  for (const { name, distribution } of parameters) {
-    const at = varied.findIndex((each) => each.name === name);
-    // An additive recurrence in as many dimensions as there are parameters (Roberts 2018), from a random start.
-    const share =
-      method === 'quasirandom' && at >= 0
-        ? (uniform(seed, 'start', name) + (number + 1) * ratio ** -(at + 1)) % 1
-        : uniform(seed, number, name);
-    values.set(name, valueAt(distribution, share));
-  }
-  return values;
-}
-
-/** The positive solution of x^(d+1) = x + 1. */
-function harmonious(dimensions: number): number {
-  let x = 2;
-  for (let i = 0; i < 60; i++) x = (1 + x) ** (1 / (dimensions + 1));
-  return x;
+  return new Map(
+    parameters.map(({ name, distribution }) => [name, valueAt(distribution, uniform(seed, number, name))]),
+  );
 }
 
 /** A random number between 0 and 1, neither included. */
-function uniform(seed: number, number: number | string, name: string): number {
+function uniform(seed: number, number: number, name: string): number {
   const hash = createHash('sha256')
     .update(JSON.stringify([seed, number, name]))
     .digest();

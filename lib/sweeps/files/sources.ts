@@ -19,7 +19,7 @@ import {
 
 const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
 /** Keys of the whole file: everything else in it is a phase. */
-const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell', 'retries'];
+const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell'];
 /** They belong to the whole file. */
 const NO_PARAMETERS = ['command', 'defaults', 'combinations'];
 
@@ -44,7 +44,6 @@ export function parseSweepFile(
   if (isWandb(tree)) return [parseWandb(tree, path, override)];
   const command = override ?? fileCommand(tree, path, shell, fail);
   const defaults = parseDefaults(tree.entries.get('defaults'), fail);
-  const retries = parseRetries(tree.entries.get('retries'), fail);
   const seeds = parseSeeds(tree.entries.get('seeds'), fail);
   const phases: Space[] = [];
   for (const [name, { node, line }] of tree.entries) {
@@ -83,7 +82,6 @@ export function parseSweepFile(
       parameters: axes,
       ...(directory && { directory }),
       command,
-      ...(retries !== null && { retries }),
     });
   }
 
@@ -113,21 +111,6 @@ export function parseSweepFile(
     }
     return { value: toValue(node), location: { file: path, line: node.line } };
   }
-}
-
-/** The most that makes sense: a program that fails so often needs a person. */
-export const MAX_RETRIES = 100;
-
-/** `retries: 0` at the left margin. null: the file doesn't say it. */
-function parseRetries(entry: MapEntry | undefined, fail: Fail): number | null {
-  if (entry === undefined) return null;
-  const value = entry.node.kind === 'scalar' ? entry.node.value : undefined;
-  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MAX_RETRIES)
-    return value;
-  throw fail(
-    entry.line,
-    `retries: it must be a whole number from 0 to ${MAX_RETRIES}; a phase can't have this name`,
-  );
 }
 
 /** `seeds: [42, 43]` is an axis of every phase, the one that varies fastest. null: the file has none. */
@@ -310,7 +293,6 @@ type Listed = Extract<Distribution, { kind: 'choice' | 'range' }>;
 
 function listed(key: string, text: string, location: SourceLocation): Listed {
   const texts = splitValues(text, location);
-  if (texts.length === 1) refuseForeign(key, texts[0] as string, location);
   const segments = texts.map((each) => segment(key, each, location));
   const [first, ...others] = segments as [Listed, ...Listed[]];
   if (others.length === 0) return first;
@@ -325,23 +307,11 @@ function listed(key: string, text: string, location: SourceLocation): Listed {
 }
 
 function choice(values: readonly Value[]): Listed {
-  return { kind: 'choice', values, weights: null };
+  return { kind: 'choice', values };
 }
 
 /** More of them are surely a mistake. */
 const MAX_LISTED = 1_000_000;
-
-/** `1-3`, `1:10:2`, `0.1;0.2`, `range(3)`: what other programs have as several values. */
-const FOREIGN =
-  /^(?:-?\d+[-:]\d+(?::\d+)?|[-+.\de]+(?:[;|][-+.\de]+)+|(?:range|arange|linspace|logspace|uniform|loguniform|choice|interval)\(.*)$/s;
-
-function refuseForeign(key: string, text: string, location: SourceLocation): void {
-  if (!FOREIGN.test(text)) return;
-  throw mistake(
-    location,
-    `that would be a single value, the text ${showValue(text)}; write ${key}=1,2,5, or a range with both ends as ${key}=1..9 or ${key}=0..10..2; for the text itself use quotes: --grid "${key}='${text}'"`,
-  );
-}
 
 const CONTINUOUS = /^(log:)?([-+]?[.\d][\d.eE+-]*?)\.\.([-+]?[.\d][\d.eE+-]*)$/;
 

@@ -23,7 +23,7 @@ export interface SearchParameter {
 }
 
 /** Which trial comes next. `tpe`, `gp` and `cmaes` are samplers of Optuna. */
-export type SearchMethod = 'random' | 'quasirandom' | 'tpe' | 'gp' | 'cmaes';
+export type SearchMethod = 'random' | 'tpe' | 'gp' | 'cmaes';
 
 export interface Metric {
   readonly name: string;
@@ -90,8 +90,6 @@ interface SpaceSource
   readonly directory?: Given;
   /** null: none. @param place the task's output directory */
   readonly command: CommandTemplate | ((values: Values, place: string) => TaskCommand) | null;
-  /** Absent: its source doesn't say it. */
-  readonly retries?: number;
 }
 
 const MAX_PARAMETERS = 1000;
@@ -103,7 +101,7 @@ const NO_COMMAND = { words: [] };
 
 /** @throws for placeholders that name nothing, and parameters that are too many or have the same name */
 export function makeSpace(source: SpaceSource): Space {
-  const { name, location, parameters, fixed = new Map(), command, retries, directory } = source;
+  const { name, location, parameters, fixed = new Map(), command, directory } = source;
   const { method = 'grid', metric = null, trials = null, earlyStopping = null } = source;
   const varied = parameters.filter((each) => directory !== undefined || each.name !== OUTPUT);
   const empty: Record<string, Value> = Object.fromEntries(fixed);
@@ -155,7 +153,6 @@ export function makeSpace(source: SpaceSource): Space {
       parameters: values,
       command:
         command === null ? NO_COMMAND : 'fill' in command ? command.fill(textOf) : command(values, place),
-      ...(retries !== undefined && { retries }),
     };
   };
   return {

@@ -38,7 +38,7 @@ export interface SweepSource {
   hydra?: HydraLine;
   /** A file with a command per line; '-' is standard input. */
   commands?: string;
-  /** The name of the phase of grid or commands: by default `grid` (see `Sweep.unnamedGrid`), or after the file. */
+  /** The name of the phase of grid or commands: by default `grid`, or after the file. */
   phase?: string;
   /** The output directory of grid or commands: by default `results_{phase}`. */
   outputDirectory?: string;
@@ -65,13 +65,6 @@ export interface Sweep {
   readonly search: SeededSearch | null;
   /** How the tasks of {@link search}, or of a grid, are compared; null: they aren't. */
   readonly comparison: Comparison | null;
-  /** An inline grid without a name: its parameters, and the same sweep with a name for it. null: there is none. */
-  readonly unnamedGrid: {
-    readonly parameters: readonly string[];
-    /** The output directory that follows from a name; null: one is given. */
-    directoryOf(phase: string): string | null;
-    named(phase: string): Promise<Sweep>;
-  } | null;
   /** The tasks, made one by one; of a search, those that are known ahead. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
   /** {@link tasks}, or one trial of a search: commands and directories of all others are like these. */
@@ -107,11 +100,6 @@ async function assemble(source: SweepSource, hydra: HydraSweep | null): Promise<
   if (grid.length > 0) parts.push(gridSpace(source, template));
   const { phase = 'grid' } = source;
   if (hydra !== null) parts.push(hydra.space(phase, outputDirectory ?? defaultOutputOf(phase)));
-  // Standard input can't be read twice.
-  const isUnnamed =
-    (grid.length > 0 || hydra !== null) && source.phase === undefined && commands === undefined;
-  const keys = isUnnamed ? (parts.at(-1)?.parameters.map(({ name }) => name) ?? []) : [];
-  const isPlaced = outputDirectory !== undefined || keys.includes('output_dir');
   if (commands !== undefined) {
     parts.push(
       commandsSpace(await readCommands(commands), commands === '-' ? 'standard input' : commands, {
@@ -141,13 +129,6 @@ async function assemble(source: SweepSource, hydra: HydraSweep | null): Promise<
     commandless: withoutCommand(parts),
     search,
     comparison: search ?? comparisonOf(parts, phases, source.search),
-    unnamedGrid: isUnnamed
-      ? {
-          parameters: keys.filter((key) => key !== 'output_dir').sort(),
-          directoryOf: (name) => (isPlaced ? null : defaultOutputOf(name)),
-          named: (name) => assemble({ ...source, phase: name }, hydra),
-        }
-      : null,
     tasks,
     samples: () => (search === null || isKnownAhead(search) ? tasks() : drawTrials(search)),
   };

@@ -20,7 +20,6 @@ import {
   type Metric,
   MIN_ETA,
   makeSpace,
-  type Rounding,
   rungsFrom,
   type SearchMethod,
   type SearchParameter,
@@ -59,15 +58,9 @@ export function parseWandb(tree: MapNode, path: string, override: CommandTemplat
   const fail: Fail = (line, text) => mistake({ file: path, line }, text);
   for (const [key, { line }] of tree.entries) {
     if (KEYS.includes(key) || IGNORED.includes(key)) continue;
-    if (key === 'job' || key === 'image_uri' || key === 'scheduler') {
-      throw fail(line, `${key}: jobs of W&B Launch can't be started here; write 'program: train.py' instead`);
-    }
-    if (key === 'metrics') throw fail(line, "metrics: one metric can be searched for; write 'metric'");
     const meant = closest(key, [...KEYS, ...IGNORED]);
-    throw fail(
-      line,
-      `there is no key ${showValue(key)} in a sweep file of W&B; ${meant ? `did you mean '${meant}'?` : 'remove it'}`,
-    );
+    const remedy = meant ? `did you mean '${meant}'?` : 'remove it';
+    throw fail(line, `${showValue(key)} isn't supported in a sweep file of W&B; ${remedy}`);
   }
   const ignored = IGNORED.filter((key) => tree.entries.has(key));
   if (ignored.length > 0)
@@ -191,26 +184,16 @@ function parseParameters(tree: MapNode, fail: Fail): NestedParameter[] {
   return [...found.values()];
 }
 
-/** The keys that a distribution has, and what makes one of them. */
+/** The keys that each distribution has. */
 const RANGE_KEYS = ['min', 'max'];
-const NORMAL_KEYS = ['mu', 'sigma'];
 const DISTRIBUTIONS: Readonly<Record<string, readonly string[]>> = {
   constant: ['value'],
   categorical: ['values'],
-  categorical_w_probabilities: ['values', 'probabilities'],
   int_uniform: RANGE_KEYS,
   uniform: RANGE_KEYS,
   q_uniform: [...RANGE_KEYS, 'q'],
-  log_uniform: RANGE_KEYS,
   log_uniform_values: RANGE_KEYS,
-  q_log_uniform: [...RANGE_KEYS, 'q'],
   q_log_uniform_values: [...RANGE_KEYS, 'q'],
-  inv_log_uniform: RANGE_KEYS,
-  inv_log_uniform_values: RANGE_KEYS,
-  normal: NORMAL_KEYS,
-  q_normal: [...NORMAL_KEYS, 'q'],
-  log_normal: NORMAL_KEYS,
-  q_log_normal: [...NORMAL_KEYS, 'q'],
 };
 
 function parseDistribution(map: MapNode, refuse: (why: string) => Error): Distribution {
@@ -219,83 +202,48 @@ function parseDistribution(map: MapNode, refuse: (why: string) => Error): Distri
   const kind = typeof named === 'string' ? named : inferred(map, refuse);
   const keys = Object.hasOwn(DISTRIBUTIONS, kind) ? DISTRIBUTIONS[kind] : undefined;
   if (keys === undefined) {
-    const meant = closest(kind, Object.keys(DISTRIBUTIONS));
-    const remedy = meant
-      ? `did you mean '${meant}'?`
-      : `use one of ${listWords(Object.keys(DISTRIBUTIONS), 'or')}`;
-    throw refuse(`the distribution ${showValue(kind)} isn't supported; ${remedy}`);
+    const all = listWords(Object.keys(DISTRIBUTIONS), 'or');
+    throw refuse(`the distribution ${showValue(kind)} isn't supported; use one of ${all}`);
   }
   const odd = Array.from(map.entries.keys()).find((key) => key !== 'distribution' && !keys.includes(key));
   if (odd !== undefined)
     throw refuse(`${showValue(odd)} has no meaning for the distribution ${kind}; remove it`);
-  const list = (key: string): readonly Node[] => {
-    const each = node(key);
-    if (each?.kind === 'list' && each.items.length > 0) return each.items;
-    throw refuse(`${key} must be a list with something in it, such as '[0.1, 0.01]'`);
-  };
   const number = (key: string, fallback?: number): number => {
     const each = node(key);
     if (each === undefined && fallback !== undefined) return fallback;
     return numberOf(each, () => refuse(`the distribution ${kind} needs a number as ${key}`));
   };
-  if (kind === 'constant') {
-    const value = node('value');
-    if (value === undefined) throw refuse("the distribution constant needs 'value'");
-    return { kind: 'choice', values: [toValue(value)], weights: null };
-  }
-  if (kind.startsWith('categorical')) {
-    const values = list('values').map(toValue);
-    const weights = keys.includes('probabilities')
-      ? list('probabilities').map((each) => numberOf(each, () => refuse('probabilities must be numbers')))
-      : null;
-    if (weights !== null) {
-      if (weights.length !== values.length)
-        throw refuse(
-          `it has ${values.length} values and ${weights.length} probabilities; one each is needed`,
-        );
-      if (weights.some((each) => !(each >= 0)) || !weights.some((each) => each > 0))
-        throw refuse('probabilities must not be negative, and one must be positive');
-    }
-    return { kind: 'choice', values, weights };
+  if (kind === 'constant') return { kind: 'choice', values: [toValue(node('value') as Node)] };
+  if (kind === 'categorical') {
+    const values = node('values');
+    if (values?.kind === 'list' && values.items.length > 0)
+      return { kind: 'choice', values: values.items.map(toValue) };
+    throw refuse("values must be a list with something in it, such as '[0.1, 0.01]'");
   }
   const q = keys.includes('q') ? number('q', 1) : null;
   if (q !== null && !(q > 0)) throw refuse('q must be larger than 0');
-  const rounding: Rounding = kind === 'int_uniform' ? 'integer' : q;
   const log = kind.includes('log_');
-  if (keys.includes('mu')) {
-    const deviation = number('sigma', 1);
-    if (deviation < 0) throw refuse('sigma must not be negative');
-    return { kind: 'normal', mean: number('mu', 0), deviation, log, rounding };
-  }
-  let [min, max] = [number('min'), number('max')];
+  const [min, max] = [number('min'), number('max')];
   if (min > max) throw refuse(`min, ${min}, is larger than max, ${max}; exchange them`);
   if (kind === 'int_uniform' && !(Number.isInteger(min) && Number.isInteger(max)))
     throw refuse('int_uniform needs whole numbers as min and max');
-  if (log && !kind.endsWith('_values')) {
-    // The exponents are given; log(1/x) of an inverse one.
-    [min, max] = kind.startsWith('inv_') ? [Math.exp(-max), Math.exp(-min)] : [Math.exp(min), Math.exp(max)];
-    const why = `min and max of ${kind} are exponents of e; for the values themselves use ${kind}_values`;
-    if (!Number.isFinite(max) || min === 0) throw refuse(why);
-    warn(`${refuse(why).message} (its values are between ${min.toPrecision(3)} and ${max.toPrecision(3)})`);
-  }
   if (!Number.isFinite(max - min)) throw refuse(`${min} and ${max} are too far apart`);
   if (log && !(min > 0)) throw refuse(`min must be larger than 0 for the distribution ${kind}`);
-  return { kind: 'uniform', min, max, log, rounding };
+  return { kind: 'uniform', min, max, log, rounding: kind === 'int_uniform' ? 'integer' : q };
 }
 
 /** The distribution that W&B takes where none is named. */
 function inferred(map: MapNode, refuse: (why: string) => Error): string {
-  const has = (...keys: string[]) => keys.some((key) => map.entries.has(key));
+  const has = (key: string) => map.entries.has(key);
   if (has('value')) return 'constant';
-  if (has('values')) return has('probabilities') ? 'categorical_w_probabilities' : 'categorical';
-  if (has('min', 'max')) {
-    const isWhole = RANGE_KEYS.every((key) =>
-      /^[-+]?\d+$/.test(formatValue(scalarOf(map.entries.get(key)?.node) ?? '')),
-    );
-    return isWhole && !has('q') ? 'int_uniform' : has('q') ? 'q_uniform' : 'uniform';
-  }
-  if (has('mu', 'sigma')) return 'normal';
-  throw refuse("it has neither 'value', 'values', nor 'min' and 'max'; add one of them");
+  if (has('values')) return 'categorical';
+  if (!has('min') || !has('max'))
+    throw refuse("it has neither 'value', 'values', nor 'min' and 'max'; add one of them");
+  if (has('q')) return 'q_uniform';
+  const isWhole = RANGE_KEYS.every((key) =>
+    /^[-+]?\d+$/.test(formatValue(scalarOf(map.entries.get(key)?.node) ?? '')),
+  );
+  return isWhole ? 'int_uniform' : 'uniform';
 }
 
 /** A task as W&B's agent would start it. */
@@ -326,17 +274,10 @@ function ownCommand(
   const isMacro = (word: string) => /^\$\{.*\}$/s.test(word);
   const unknown = words.find((word) => isMacro(word) && !Object.hasOwn(MACROS, word.slice(2, -1)));
   if (unknown !== undefined) {
-    const meant = closest(unknown.slice(2, -1), Object.keys(MACROS));
+    const known = Object.keys(MACROS).map((each) => `\${${each}}`);
     throw fail(
       line,
-      `command: there is no macro ${showValue(unknown)}; ${
-        meant
-          ? `did you mean \${${meant}}?`
-          : `use one of ${listWords(
-              Object.keys(MACROS).map((each) => `\${${each}}`),
-              'or',
-            )}`
-      }`,
+      `command: there is no macro ${showValue(unknown)}; use one of ${listWords(known, 'or')}`,
     );
   }
   if (program === undefined && words.includes('${program}')) {
@@ -349,15 +290,13 @@ function ownCommand(
     program: program === undefined ? '' : text(program.node, program.line, 'program: it'),
     interpreter: words.includes('${interpreter}') ? interpreter() : '',
   };
-  const hasArguments = words.includes('${args_json_file}');
   return (values) => {
     const config = nest(parameters, values);
     const made = words.flatMap((word) => {
       if (!isMacro(word)) return [shellWords([word])];
-      const filled = (MACROS[word.slice(2, -1)] as Macro)(config, names);
-      return typeof filled === 'string' ? [filled] : filled.map((each) => shellWords([each]));
+      return (MACROS[word.slice(2, -1)] as Macro)(config, names).map((each) => shellWords([each]));
     });
-    return { shell: withFiles(config, made.join(' '), hasArguments) };
+    return { shell: withFiles(config, made.join(' ')) };
   };
 }
 
@@ -376,8 +315,7 @@ function nest(parameters: readonly NestedParameter[], values: Values): Values {
   return all;
 }
 
-/** A macro as text for a shell, or as words. */
-type Macro = (config: Values, names: { program: string; interpreter: string }) => string | string[];
+type Macro = (config: Values, names: { program: string; interpreter: string }) => string[];
 
 const flags = (config: Values, make: (name: string, text: string, value: Value) => string[]): string[] =>
   Object.entries(config).flatMap(([name, value]) => make(name, pythonText(value), value));
@@ -397,7 +335,6 @@ const MACROS: Readonly<Record<string, Macro>> = {
   args_append_hydra: (config) => flags(config, (name, text) => [`+${name}=${text}`]),
   args_override_hydra: (config) => flags(config, (name, text) => [`++${name}=${text}`]),
   args_json: (config) => [stringifyValue(config)],
-  args_json_file: () => '"$FILES/args.json"',
 };
 
 /**
@@ -409,11 +346,10 @@ const FILES = [
   'WANDB__TRANSACTION_LOG_FLUSH_INTERVAL="${WANDB__TRANSACTION_LOG_FLUSH_INTERVAL-2}"',
 ].join(' ');
 
-function withFiles(config: Values, line: string, hasArguments: boolean): string {
-  const write = (value: Values, name: string) =>
-    `; printf %s ${shellWords([stringifyValue(value)])} >"$FILES/${name}"`;
+function withFiles(config: Values, line: string): string {
   const entries = Object.entries(config).map(([key, value]) => [key, { value: forPyYAML(value) }] as const);
-  return `${FILES}${write(Object.fromEntries(entries), 'wandb.json')}${hasArguments ? write(config, 'args.json') : ''}; exec ${line}`;
+  const text = shellWords([stringifyValue(Object.fromEntries(entries))]);
+  return `${FILES}; printf %s ${text} >"$FILES/wandb.json"; exec ${line}`;
 }
 
 /** `${envvar:NAME}`, also inside of a word; W&B leaves the name of a variable that isn't set. */

@@ -2,7 +2,6 @@ import { join } from 'node:path';
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
 import { listWords, sanitize, sleep } from '../../platform/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../files/index.ts';
-import { asKnown } from '../plan/index.ts';
 import {
   BestTrials,
   formatProgress,
@@ -130,12 +129,11 @@ export class Manager {
 
   /**
    * Adds the tasks of a sweep. Tasks that were added before the signal stay; the next start adds the rest.
-   * @param asked the sweep as it was written @param options requireCommands: tasks that are left to run need one
+   * @param options requireCommands: tasks that are left to run need one
    * @throws what `Queue.enqueue` throws, and what is wrong with a task; ERR_CONFIGURATION if its table couldn't be written here
    */
-  async enqueue(asked: Sweep, options: Adding & { requireCommands: boolean }): Promise<void> {
+  async enqueue(sweep: Sweep, options: Adding & { requireCommands: boolean }): Promise<void> {
     const { queue, project } = this.#options;
-    const sweep = await asKnown(asked, queue, project.directory);
     if (options.requireCommands) await refuseCommandless(sweep, queue);
     refuseUnusable(sweep.samples(), project.directory);
     if (sweep.search !== null && !isKnownAhead(sweep.search))

@@ -1,2 +1,1 @@
-export { asKnown } from './known-sweep.ts';
 export { type PhasePlan, type Plan, type PlannedTask, planExperiment, planSweep } from './plan.ts';

@@ -6,7 +6,6 @@ import { batchesOf, openQueue, type Queue, STATES, type State } from '../queue/i
 import { findLeft } from '../search/index.ts';
 import { findCompletedTasks } from '../tables/index.ts';
 import { type TaskSpec, taskId } from '../task/index.ts';
-import { asKnown } from './known-sweep.ts';
 
 /** `new`: not in the queue. `repeated`: equal to one that comes earlier in the sweep; it has one row more, and no run of its own. */
 export type PlanState = 'new' | 'repeated' | State;
@@ -73,10 +72,9 @@ export async function planExperiment(
   { source, directory, url }: PlanRequest,
   onTask?: (task: PlannedTask) => void,
 ): Promise<Plan> {
-  const asked = await openSweep(source);
+  const sweep = await openSweep(source);
   const queue = await openQueue(url, directory, { create: false });
   try {
-    const sweep = await asKnown(asked, queue, directory);
     const recorded = await findCompletedTasks(sweep, directory, queue);
     return await planSweep(sweep, { queue, recorded, ...(onTask && { onTask }) });
   } finally {

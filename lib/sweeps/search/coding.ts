@@ -19,9 +19,6 @@ export type CodedParameter = {
   | { readonly kind: 'int' | 'float'; readonly low: number; readonly high: number; readonly log: boolean }
 );
 
-/** Parts of a distribution that has no ends: a sampler chooses one of them. */
-const PARTS = 1_000_000;
-
 type Range = Extract<CodedParameter, { kind: 'int' | 'float' }>;
 
 /** The parameters that vary. */
@@ -89,7 +86,6 @@ function choicesOf(distribution: Distribution): readonly Value[] {
 /** null: a choice. */
 function rangeOf(distribution: Distribution): Omit<Range, 'name'> | null {
   if (distribution.kind === 'choice') return null;
-  if (distribution.kind === 'normal') return { kind: 'int', low: 1, high: PARTS - 1, log: false };
   if (distribution.kind === 'range') {
     const { low } = scaleOf(distribution);
     return { kind: 'int', low, high: low + distribution.count - 1, log: false };
@@ -103,7 +99,6 @@ function rangeOf(distribution: Distribution): Omit<Range, 'name'> | null {
 
 function decode(distribution: Distribution, code: number): Value {
   if (distribution.kind === 'choice') return distribution.values[code] as Value;
-  if (distribution.kind === 'normal') return valueAt(distribution, code / PARTS);
   if (distribution.kind === 'range') {
     const { least, unit, low } = scaleOf(distribution);
     return decimal(least + (code - low) * unit);
@@ -123,11 +118,10 @@ function encode(distribution: Distribution, value: Value): number | null {
   const { kind, low, high } = rangeOf(distribution) as Range;
   const code = codeOf(distribution, number);
   if (code < low || code > high || (kind === 'int' && !Number.isInteger(code))) return null;
-  return distribution.kind === 'normal' || decode(distribution, code) === number ? code : null;
+  return decode(distribution, code) === number ? code : null;
 }
 
 function codeOf(distribution: Exclude<Distribution, { kind: 'choice' }>, number: number): number {
-  if (distribution.kind === 'normal') return partOf(distribution, number);
   if (distribution.kind === 'uniform') return unround(distribution.rounding, number);
   const { least, unit, low } = scaleOf(distribution);
   return low + Math.round((number - least) / unit);
@@ -142,15 +136,4 @@ function scaleOf({ first, step, count }: Extract<Distribution, { kind: 'range' }
 
 function unround(rounding: Extract<Distribution, { kind: 'uniform' }>['rounding'], number: number): number {
   return typeof rounding === 'number' ? Math.round(number / rounding) : number;
-}
-
-/** The first part whose value isn't below a number. */
-function partOf(distribution: Distribution, number: number): number {
-  let [low, high] = [1, PARTS - 1];
-  while (low < high) {
-    const middle = Math.floor((low + high) / 2);
-    if ((valueAt(distribution, middle / PARTS) as number) < number) low = middle + 1;
-    else high = middle;
-  }
-  return low;
 }

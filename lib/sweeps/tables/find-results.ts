@@ -4,10 +4,9 @@ import { warn } from '../../platform/index.ts';
 import type { Sweep } from '../files/index.ts';
 import type { Queue } from '../queue/index.ts';
 import { outputDirectoriesOf, taskId } from '../task/index.ts';
-import { decode, parseRows } from './csv.ts';
 import { KnownTasks, type TaskSource } from './known-tasks.ts';
-import { headerOf, type Table } from './table.ts';
-import { commonTablePath, FileBusyError, FileChangedError, readTable, tablePath } from './table-file.ts';
+import type { Table } from './table.ts';
+import { commonTablePath, FileBusyError, FileChangedError, tablePath } from './table-file.ts';
 import { whyNothingCanBeWritten } from './table-writer.ts';
 
 /** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */
@@ -76,20 +75,5 @@ async function readTableQuietly(
   } catch (error) {
     if (!(error instanceof FileChangedError || error instanceof FileBusyError)) throw error;
     tell(`${table.shown}: another process is changing this file; its rows are ignored.`);
-  }
-}
-
-/** The columns of the table in an output directory; null: there is none, or it can't be read. */
-export async function columnsOfTable(
-  project: string,
-  outputDirectory: string,
-): Promise<readonly string[] | null> {
-  try {
-    const { bytes } = await readTable({ path: tablePath(project, outputDirectory), project });
-    const { text, isCut } = decode(bytes);
-    const [header] = [...parseRows(text, isCut)]; // all of it: a damaged table has no columns
-    return header === undefined ? [] : headerOf(header);
-  } catch {
-    return null; // the reader of the rows says why
   }
 }

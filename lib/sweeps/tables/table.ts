@@ -308,7 +308,7 @@ export class Table {
 }
 
 /** @throws MalformedCSVError */
-export function headerOf(row: CSVRow): string[] {
+function headerOf(row: CSVRow): string[] {
   if (row.open)
     throw new MalformedCSVError(row.line, 'the names of the columns are cut off: complete or remove them');
   const header = row.cells.map((cell) => cell.trim());

@@ -29,8 +29,8 @@ describe('the command', () => {
     expect(await command(P, { command: ['echo', '{a}', '>', 'f'], shell: true })).toEqual({
       shell: "echo 'x y' > f",
     });
-    expect(await command(`shell: yes\ncommand: 'echo "{a}" | cat'\n${P}`)).toEqual({
-      shell: 'echo "x y" | cat',
+    expect(await command(`shell: yes\ncommand: 'echo {a} | cat'\n${P}`)).toEqual({
+      shell: "echo 'x y' | cat",
     });
   });
 
@@ -78,7 +78,7 @@ describe('the command', () => {
       "its first word, '{a}', becomes empty when parameters are filled in",
     ],
     [`command: 'a "b'\n${P}`, {}, 's.yaml:1: the command: the quote'],
-    [`command: a | b\n${P}`, {}, 's.yaml:1: the command: | only has a meaning in a shell'],
+    [`command: a | b\n${P}`, {}, 's.yaml:1: the command: only a shell gives | a meaning'],
     [`command: "a\\nb"\n${P}`, {}, 'a second line begins'],
   ])('%j with %j is refused', async (text, source, message) => {
     expect(await refusal(read(text, source))).toContain(message);
@@ -152,37 +152,16 @@ describe('a command line', () => {
 });
 
 describe('a command line for the shell', () => {
-  const NASTY = [
-    "it's",
-    'a b',
-    '$(touch x)',
-    '`x`',
-    '"',
-    '\\',
-    "\\'",
-    '$HOME',
-    '; exit 7',
-    '*',
-    '\n',
-    '#',
-    '',
-    '!',
-    '-n',
-    '~',
-    "'\"'",
-    'é',
-  ];
+  const NASTY = ["it's", '$(touch x) `x`', '"', "\\'", '$HOME; exit 7', '*\n#', '', "'\"'", 'é'];
   const LINES = [
     `printf %s {a}`,
-    `printf %s "{a}"`,
-    `printf %s '{a}'`,
     `printf %s ""{a}''`,
-    `printf "%s" "$(true)" {a}`.replace('"$(true)" ', ''),
-    `true && printf %s "{a}" | cat`,
+    `printf "%s" {a}`,
+    `true && printf %s {a} | cat`,
     `x={a}; printf %s "$x"`,
     'printf %s \\\n  {a}',
     `(printf %s {a})`,
-    `if true; then printf %s $(printf %s {a} >/dev/null){a}; fi`,
+    `if true; then printf %s {a}; fi`,
   ];
 
   test.each(LINES)('gets values as they are, whatever they have in them: %s', async (line) => {
@@ -197,19 +176,18 @@ describe('a command line for the shell', () => {
   });
 
   test.each([
-    ['echo `echo {a}`', "can't be quoted reliably after a backquote"],
-    ['echo "$(echo {a})"', "can't be quoted reliably after $( in double quotes"],
+    ['echo `echo {a}`', "can't be quoted reliably after `"],
+    ['echo "x {a}"', '{a} stands in quotes'],
+    ["echo 'x {a}'", '{a} stands in quotes'],
+    ['echo "$(echo {a})"', '{a} stands in quotes'],
+    ['echo $(echo {a})', "can't be quoted reliably after $("],
     ['cat <<E\n{a}\nE', "can't be quoted reliably after <<"],
-    ["cat <<E\n'{a}'\nE", "can't be quoted reliably after <<"],
-    ['echo $((1 + {a}))', "can't be quoted reliably after $(("],
-    ["echo $'x{a}'", "can't be quoted reliably after $'"],
+    ['((x = {a}))', "can't be quoted reliably after (("],
+    ["echo $'x'{a}", "can't be quoted reliably after $'"],
     ['echo # {a}', "can't be quoted reliably after #"],
-    ['echo \\{a}', '{a} after a backslash'],
-    ['echo "\\{a}"', '{a} after a backslash'],
-    ['echo $\\\n{a}', '${a}: write {a}'],
-    ['echo "$\\\n(echo {a})"', "can't be quoted reliably after $( in double quotes"],
-    ['echo ${a}', '${a}: write {a} for the parameter, ${{...}} for a variable'],
-    ['echo "${a}"', '${a}: write {a}'],
+    ['echo \\{a}', '{a} after \\: write {a}'],
+    ['echo $\\\n{a}', '{a} after $: write {a}'],
+    ['echo ${a}', '{a} after $: write {a} for the parameter, ${{...}} for a variable'],
   ])('%j is refused', async (line, message) => {
     expect(await refusal(read(P, { command: [line], shell: true }))).toContain(message);
   });

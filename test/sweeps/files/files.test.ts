@@ -18,22 +18,6 @@ exp1_vary_width:
 `;
 
 describe('a sweep file', () => {
-  test('says how often its tasks are started again by themselves, unless the command line does', async () => {
-    const P = 'p: {combinations: [{a: [1]}]}\n';
-    const allRetries = async (text: string, source = {}) =>
-      (await tasks(text, source)).map(({ retries = null }) => retries);
-    expect(await allRetries(P)).toEqual([null]);
-    expect(await allRetries(`retries: 0\n${P}`)).toEqual([0]);
-    expect(await allRetries(`retries: 100\n${P}`)).toEqual([100]);
-    expect(await allRetries(`retries: 0\n${P}`, { retries: 2 })).toEqual([2]);
-    expect(await allRetries(P, { retries: 0 })).toEqual([0]);
-    for (const wrong of ['-1', '101', '0.5', 'never', '[0]', '{combinations: [{a: [1]}]}']) {
-      expect(await refusal(read(`retries: ${wrong}\n${P}`))).toMatch(
-        /^s\.yaml:1: retries: it must be a whole number from 0 to 100; a phase can't have this name$/,
-      );
-    }
-  });
-
   test('becomes the product over the defaults, the first key slowest', async () => {
     const found = await tasks(SEEDS);
     expect(found.map(({ parameters: { width_factor, seed } }) => [width_factor, seed])).toEqual([

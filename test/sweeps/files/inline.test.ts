@@ -64,10 +64,6 @@ describe('an inline grid', () => {
   });
 
   test.each([
-    ...['1-3', '1:10:2', '0.1;0.2', 'range(3)'].map((text): [string[], string] => [
-      [`a=${text}`],
-      `the text '${text}'; write a=1,2,5, or a range with both ends as a=1..9 or a=0..10..2; for the text itself use quotes`,
-    ]),
     [['a'], "--grid: 'a' has no '='"],
     [['=1'], 'a parameter needs a name'],
     [['a='], 'it has no values'],
@@ -185,7 +181,7 @@ describe('a file of commands', () => {
     [
       'a\n\nb | c\n',
       {},
-      'my jobs.txt:3: | only has a meaning in a shell; put it in single quotes to use it literally, or let a shell run the line (--shell',
+      'my jobs.txt:3: only a shell gives | a meaning; put it in single quotes to use it literally, or let a shell run the line (--shell',
     ],
     ["a\nb 'c\n", {}, "my jobs.txt:2: the quote ' isn't closed"],
     ['a \\\nb\n', {}, 'my jobs.txt:1: it ends in a backslash'],

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { onWarning } from '../../../lib/platform/system.ts';
 import { openSweep, type Sweep } from '../../../lib/sweeps/files/index.ts';
-import { asKnown, type Plan, type PlannedTask, planSweep } from '../../../lib/sweeps/plan/index.ts';
+import { type Plan, type PlannedTask, planSweep } from '../../../lib/sweeps/plan/index.ts';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
 import { findCompletedTasks } from '../../../lib/sweeps/tables/find-results.ts';
@@ -115,48 +115,6 @@ describe('a task that would run', () => {
         /^results_p\/final_results\.csv: it is a directory: .*, its rows are ignored here\.$/,
       ),
     ]);
-  });
-});
-
-describe('a grid without a name', () => {
-  const phaseOf = async (known: Queue | null, ...grid: string[]) => {
-    const sweep = await asKnown(await openSweep({ project, grid, command: ['run'] }), known, project);
-    return { sweep, phase: sweep.phases[0]?.name };
-  };
-
-  test('goes on in its phase, and one with other parameters gets another', async () => {
-    for (const [grid, phase] of [
-      [['lr=1,2'], 'grid'],
-      [['seed=1,2'], 'grid-2'],
-      [['seed=1,2', 'lr=1'], 'grid-3'],
-      [['lr=3'], 'grid'],
-      [['lr=2', 'seed=7'], 'grid-3'],
-      [['seed=3..5'], 'grid-2'],
-    ] as const) {
-      const found = await phaseOf(queue, ...grid);
-      expect([grid, found.phase]).toEqual([grid, phase]);
-      expect([...found.sweep.tasks()][0]).toMatchObject({ phase, outputDirectory: `results_${phase}` });
-      await queue.enqueue(found.sweep.tasks());
-    }
-    const named = await openSweep({ project, grid: ['x=1'], phase: 'grid', command: ['run'] });
-    expect((await asKnown(named, queue, project)).phases[0]?.name).toBe('grid');
-    const placed = await openSweep({ project, grid: ['x=1'], outputDirectory: 'out', command: ['run'] });
-    expect((await asKnown(placed, queue, project)).phases[0]?.name).toBe('grid-4');
-  });
-
-  test('is known by its table where the queue is gone; rows of others change nothing', async () => {
-    const put = (directory: string, header: string) => {
-      mkdirSync(join(project, directory));
-      writeFileSync(join(project, directory, 'final_results.csv'), `${header}\n`);
-    };
-    put('results_grid-2', 'task_id,seed,loss');
-    expect((await phaseOf(null, 'seed=1')).phase).toBe('grid-2');
-    expect((await phaseOf(null, 'lr=1')).phase).toBe('grid');
-    put('results_grid', 'task_id,lr');
-    expect((await phaseOf(null, 'lr=1')).phase).toBe('grid');
-    expect((await phaseOf(null, 'width=1')).phase).toBe('grid-3');
-    writeFileSync(join(project, 'results_grid/final_results.csv'), 'width,loss\n');
-    expect((await phaseOf(null, 'width=1', 'seed=1,2')).phase).toBe('grid');
   });
 });
 

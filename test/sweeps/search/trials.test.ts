@@ -34,16 +34,6 @@ test('random trials are the same for the same seed, more of them begin with thes
   );
 });
 
-test('quasi-random trials leave no part of the space out', async () => {
-  const cells = (values: readonly Record<string, Value>[]) => {
-    const [x, y] = [numbers(values, 'lr'), numbers(values, 'y')];
-    return new Set(x.map((each, i) => `${Math.floor(each * 5)} ${Math.floor((y[i] as number) * 5)}`)).size;
-  };
-  const grid = ['lr=0.0..1.0', 'y=0.0..1.0'];
-  expect(cells(await trials(grid, { method: 'quasirandom' }))).toBe(25);
-  expect(cells(await trials(grid))).toBeLessThan(25);
-});
-
 test('a space with few values has as many trials, each once', async () => {
   const all = await trials(['lr=1..3', 'act=a,b']);
   expect(new Set(all.map((each) => JSON.stringify(each))).size).toBe(6);
@@ -161,12 +151,10 @@ const DISTRIBUTIONS: Distribution[] = [
   { kind: 'uniform', min: 16, max: 64, log: false, rounding: 'integer' },
   { kind: 'uniform', min: 1, max: 1024, log: true, rounding: 'integer' },
   { kind: 'uniform', min: 0, max: 0.5, log: false, rounding: 0.1 },
-  { kind: 'normal', mean: 1, deviation: 2, log: false, rounding: null },
-  { kind: 'normal', mean: 0, deviation: 1, log: true, rounding: 0.5 },
   { kind: 'range', first: 1, step: 7, count: 15 },
   { kind: 'range', first: 10, step: -5, count: 5 },
-  { kind: 'choice', values: ['a', 1, [2, 3], null], weights: null },
-  { kind: 'choice', values: ['a'], weights: null },
+  { kind: 'choice', values: ['a', 1, [2, 3], null] },
+  { kind: 'choice', values: ['a'] },
 ];
 
 test.each(DISTRIBUTIONS)(
@@ -212,17 +200,6 @@ test.each([
 });
 
 test('shares of a distribution lie where they belong', () => {
-  const normal: Distribution = { kind: 'normal', mean: 0, deviation: 1, log: false, rounding: null };
-  for (const [share, value] of [
-    [0.5, 0],
-    [0.975, 1.959964],
-    [0.001, -3.090232],
-  ] as const)
-    expect(valueAt(normal, share)).toBeCloseTo(value, 5);
-  const weighted: Distribution = { kind: 'choice', values: ['a', 'b', 'c'], weights: [1, 0, 3] };
-  const shown = Array.from({ length: 100 }, (_, i) => valueAt(weighted, (i + 0.5) / 100));
-  expect(shown.filter((each) => each === 'a')).toHaveLength(25);
-  expect(shown).not.toContain('b');
   const whole: Distribution = { kind: 'uniform', min: 1, max: 4, log: false, rounding: 'integer' };
   const each = Array.from({ length: 100 }, (_, i) => valueAt(whole, (i + 0.5) / 100));
   expect([1, 2, 3, 4].map((n) => each.filter((value) => value === n).length)).toEqual([25, 25, 25, 25]);
