@@ -207,26 +207,6 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     await endHolder(child);
   });
 
-  test('a user with a booking doesn’t wait for a request that can’t use its GPUs', async () => {
-    machine = new Machine(1);
-    const waiters = new Waiters(machine);
-    const holder = await startHolder(machine, [], bob);
-    const first = machine.startCommand([...RUN, '--name', 'first', ...UNTIL_CLOSED], alice);
-    await waiters.untilWaiting(1);
-    await book(['--for', '1h']);
-    const second = machine.startCommand([...RUN, '--name', 'second', ...UNTIL_CLOSED]);
-    await waiters.untilWaiting(2);
-    const started = output(second, /^started/m);
-    await endHolder(holder);
-    await started;
-    expect((await waiters.queue()).map(({ name }: { name: string }) => name)).toEqual(['first']);
-    await endHolder(second);
-    // `find` doesn't wait for requests that could take the GPU.
-    expect((await machine.runCommand(['find', '-n', '1'])).stdout).toContain(uuidOf(0));
-    expect((await machine.runCommand(['find', '-n', '1'], bob)).code).toBe(75);
-    first.kill();
-  });
-
   test.each([
     ['in Node.js', {}],
     ['natively', withTimeouts({ handoverBehind: 300 })],
@@ -295,20 +275,6 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     await output(second, /^started/m);
     await endHolder(second);
     first.kill();
-    await endHolder(holder);
-  });
-
-  test('shares of a booked GPU are for the user of the booking', async () => {
-    await book(['--devices', '0', '--for', '1h']);
-    const share = ['--devices', '0', '--memory', '10GiB'];
-    const { code, stderr } = await machine.runCommand([...RUN, ...share, ...NO_WAIT], alice);
-    expect(code).toBe(75);
-    expect(stderr).toContain('GPU 0: free, but booked for root until');
-    await endHolder(await startHolder(machine, [...share, '--no-wait']));
-    const holder = await startHolder(machine, ['--devices', '1', '--memory', '10GiB'], alice);
-    await book(['--devices', '1', '--for', '1h']);
-    expect((await machine.status())[1].reason).toMatch(/; booked for root until .*\(booking 2\)$/);
-    expect((await machine.runCommand(['bookings'])).stdout).toContain('GPU 1 is still in use: ');
     await endHolder(holder);
   });
 

@@ -89,21 +89,6 @@ describe('run --preemptible', () => {
     expect(preempted.said()).toContain('sh gets SIGUSR1, and after 30 s all its processes get SIGKILL');
   });
 
-  test('the youngest leases give way, and no more GPUs than needed', async () => {
-    const first = await started([...PREEMPTIBLE, ...UNTIL_CLOSED]);
-    const second = await started([...PREEMPTIBLE, ...UNTIL_CLOSED]);
-    const two = await started([...PREEMPTIBLE, '-n', '2', ...UNTIL_CLOSED]);
-    const ended = finished(second, 'exit');
-    const one = await started([...RUN, ...UNTIL_CLOSED]);
-    // The second lease of one GPU is younger than the first, and the youngest would give two.
-    expect((await ended).code).toBe(143);
-    const endedTwo = finished(two, 'exit');
-    const both = await started([...RUN, '-n', '2', ...UNTIL_CLOSED]);
-    expect((await endedTwo).code).toBe(143);
-    expect(first.exitCode).toBeNull();
-    for (const child of [first, one, both]) await end(child);
-  });
-
   test('uses a GPU that is kept for a request which waits for another one', async () => {
     const holder = await started([...RUN, '-n', '3', ...UNTIL_CLOSED]);
     const waiting = machine.startCommand([...RUN, '-n', '4', ...UNTIL_CLOSED]);
@@ -121,26 +106,6 @@ describe('run --preemptible', () => {
     expect((await ended).code).toBe(143);
     await got;
     await end(waiting);
-  });
-
-  test('nothing gives way where that would not let the request start', async () => {
-    const kept = await started([...RUN, ...UNTIL_CLOSED]);
-    const preemptible = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED]);
-    const waiting = machine.startCommand([...RUN, '-n', '4', ...UNTIL_CLOSED]);
-    const got = output(waiting, /^started/m);
-    await waiters.untilWaiting(1);
-    // Neither a request that can't wait, nor one that is preemptible itself, ends anything.
-    expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
-    const other = machine.startCommand([...PREEMPTIBLE, ...UNTIL_CLOSED]);
-    await waiters.untilWaiting(2);
-    expect(preemptible.exitCode).toBeNull();
-    const ended = finished(preemptible, 'exit');
-    await end(kept);
-    expect((await ended).code).toBe(143);
-    await got;
-    await end(waiting);
-    await output(other, /^started/m);
-    await end(other);
   });
 
   test('is started anew with --requeue, on the same terminal', async () => {
@@ -216,14 +181,7 @@ describe('submit --preemptible', () => {
     await until(async () => (await job(follower)).state === 'completed');
   });
 
-  test.each([
-    ['before it gives way', ':', []],
-    [
-      'in its grace',
-      'trap "exit 0" USR1; while :; do sleep 0.05; done',
-      ['--signal', 'USR1', '--grace', '1s'],
-    ],
-  ])('is not completed by a command that ends %s, while its work goes on', async (_, rest, options) => {
+  test('is not completed by a command that ends in its grace, while its work goes on', async () => {
     const work = `setsid sh -c 'trap "" TERM; echo start >> ${file('work')}; until [ -e ${file('go')} ]; do sleep 0.05; done' &`;
     const id = await jobs.submit([
       '--preemptible',
@@ -231,11 +189,12 @@ describe('submit --preemptible', () => {
       '4',
       '--grace',
       '1s',
-      ...options,
+      '--signal',
+      'USR1',
       '--',
       'sh',
       '-c',
-      `${work} ${rest}`,
+      `${work} trap "exit 0" USR1; while :; do sleep 0.05; done`,
     ]);
     const begun = () =>
       existsSync(file('work')) ? readFileSync(file('work'), 'latin1').split('\n').length - 1 : 0;
@@ -247,22 +206,7 @@ describe('submit --preemptible', () => {
     await end(other);
     await until(() => begun() === 2);
     writeFileSync(file('go'), '');
-    if (rest === ':') expect(await jobs.wait(id)).toBe(0);
-    else expect((await jobs.run(['cancel', '--grace', '0', String(id)])).code).toBe(0);
-  });
-
-  test('has its place before those that were submitted later', async () => {
-    const first = await jobs.submit(['--preemptible', '-n', '4', ...program('first')]);
-    await until(async () => (await job(first)).state === 'running');
-    const second = await jobs.submit(['--preemptible', '-n', '4', ...program('second')]);
-    const other = await started([...RUN, ...UNTIL_CLOSED]);
-    await until(async () => (await job(first)).position === 1);
-    expect((await job(second)).position).toBe(2);
-    await end(other);
-    await until(async () => (await job(first)).state === 'running');
-    writeFileSync(file('second'), '');
-    writeFileSync(file('first'), '');
-    await until(async () => (await job(second)).state === 'completed');
+    expect((await jobs.run(['cancel', '--grace', '0', String(id)])).code).toBe(0);
   });
 
   test('is cancelled while it gives way, and while it waits again', async () => {
@@ -284,7 +228,7 @@ describe('submit --preemptible', () => {
     await end(second);
   });
 
-  test.each(['front', 'keeper'])('is started anew also where its %s is killed meanwhile', async (which) => {
+  test('is started anew also where its keeper is killed meanwhile', async () => {
     const id = await jobs.submit([
       '--preemptible',
       '-n',
@@ -300,7 +244,7 @@ describe('submit --preemptible', () => {
     const got = output(other, /^started/m);
     await until(() => readFileSync(file('out'), 'latin1').includes('told'));
     const path = join(jobs.directoryOf(id), 'job');
-    const { [which]: pid } = JSON.parse(readFileSync(path, 'latin1').slice(4096, 4608).trim());
+    const { keeper: pid } = JSON.parse(readFileSync(path, 'latin1').slice(4096, 4608).trim());
     sendSignal(pid, 'SIGKILL');
     await got;
     await until(async () => (await job(id)).state === 'waiting');
@@ -330,14 +274,8 @@ describe('exp run --preemptible', () => {
     expect({ code, stderr: code === 0 ? '' : stderr }).toEqual({ code: 0, stderr: '' });
   };
 
-  test.each([
-    ['', ':'],
-    [
-      ', also where it ends with exit code 0 and half a result',
-      `trap 'printf "\\173" > $GPU_OWNER_RESULT; exit 0' TERM`,
-    ],
-  ])('gives its task back without a start, and goes on when the GPUs are free again%s', async (_, before) => {
-    const ended = sweep(before);
+  test('gives its task back without a start, also after half a result, and goes on when the GPUs are free again', async () => {
+    const ended = sweep(`trap 'printf "\\173" > $GPU_OWNER_RESULT; exit 0' TERM`);
     await until(() => starts().length === 1);
     const other = await started([...RUN, ...UNTIL_CLOSED]);
     await end(other);
@@ -366,22 +304,6 @@ describe.skipIf(noSecondUser !== null)(noSecondUser ?? 'two users', () => {
     const day = await started([...RUN, ...UNTIL_CLOSED], alice);
     expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
     for (const child of [night, day]) await end(child);
-  });
-
-  test('in the order of the wait queue, preemptible GPUs don’t count', async () => {
-    const held = await startHolder(machine, ['--preemptible', '--devices', '1-3', '-n', '3'], alice);
-    const kept = await startHolder(machine, ['--devices', '0']);
-    const waiting: ChildProcess[] = [];
-    const order = ['bob1', 'alice', 'bob2'];
-    for (const name of order) {
-      const words = [...RUN, '--devices', '0', '--name', name, '--', 'true'];
-      waiting.push(machine.startCommand(words, name === 'alice' ? alice : bob));
-      await waiters.untilWaiting(waiting.length);
-    }
-    expect((await waiters.queue()).map(({ name }) => name)).toEqual(order);
-    const ended = waiting.map((child) => finished(child, 'exit'));
-    for (const child of [kept, held]) await end(child);
-    expect((await Promise.all(ended)).map(({ code }) => code)).toEqual([0, 0, 0]);
   });
 
   test('a record that says falsely that its lease is preemptible protects no other lease', async () => {
@@ -505,14 +427,12 @@ while True:
       signalAll([...pids, command], 'SIGKILL');
     });
 
-    test.each([
-      ['the notice', () => 'preemption.notice', ''],
-      ['its record', () => `${uuidOf(1)}.lease`, JSON.stringify({ preemptible: true, givesWay: true })],
-    ])('delays a request no longer where others overwrite %s', async (_, name, text) => {
+    test('delays a request no longer where others overwrite its record', async () => {
       const { honest, pids, command } = await two();
       const ended = finished(honest, 'exit');
       sendSignal(pids[1], 'SIGSTOP');
-      const hostile = await overwrite(name(), text);
+      const text = JSON.stringify({ preemptible: true, givesWay: true });
+      const hostile = await overwrite(`${uuidOf(1)}.lease`, text);
       const env = withTimeouts({ handoverAtFront: timeoutMs('handoverAtFront', 100) });
       expect((await machine.runCommand(REQUEST, { ...carol, env })).code).toBe(0);
       expect((await ended).code).toBe(143);

@@ -55,16 +55,6 @@ describe('a GPU on which CUDA fails', () => {
     expect((await machine.runCommand(['find'])).stdout.trim()).toBe(uuidOf(1));
   });
 
-  test.each([
-    ['jobs', () => Promise.all([1, 2, 3].map(() => machine.runCommand(['submit', '--', ...SHOW])))],
-    ['an array', async () => [await machine.runCommand(['submit', '--array', '1-3', '--', ...SHOW])]],
-  ])('costs %s nothing', async (_, submit) => {
-    for (const { code } of await submit()) expect(code).toBe(0);
-    const { stdout } = await machine.runCommand(['jobs', '--json']);
-    const ids: string[] = JSON.parse(stdout).map(({ id }: { id: number }) => String(id));
-    expect(await machine.runCommand(['wait', ...ids])).toMatchObject({ code: 0 });
-  });
-
   test('is left out by a claim in Node.js, though CUDA is bound once in a process', async () => {
     const { stdout, stderr } = await machine.runScript(`
       const owner = new GPUOwner();
@@ -147,10 +137,6 @@ describe('a GPU on which CUDA fails', () => {
     ]);
     expect(notes()).toEqual([]);
   });
-
-  test('is not noticed without a placeholder', async () => {
-    expect(await run(['--placeholder', 'none'])).toMatchObject({ code: 0, stdout: `on ${uuidOf(0)}\n` });
-  });
 });
 
 /** One of each kind: test/gpus/suspect.test.ts has the texts of all. */
@@ -170,14 +156,6 @@ test.each([...samples.values()])(
     expect(notes()).toHaveLength(blames === 'gpu' ? 1 : 0);
   },
 );
-
-test('of several GPUs the one is found on which CUDA does not even start', async () => {
-  heal();
-  machine.set('gpu=1', 'error=cuda-init:999');
-  const { code, stdout, stderr } = await run(['-n', '2']);
-  expect(stderr).toMatch(/GPU 1 is left out: CUDA failed with 999 .* in cuInit/);
-  expect([code, stdout]).toEqual([0, `on ${uuidOf(0)},${uuidOf(2)}\n`]);
-});
 
 describe('a GPU on which CUDA hangs', () => {
   const QUICK = { env: { GPU_OWNER_TIMEOUTS: 'cudaStart:1500,cudaProbe:1500' } };
@@ -202,13 +180,6 @@ describe('a GPU on which CUDA hangs', () => {
     const { stdout, stderr } = await machine.runScript(script, QUICK);
     expect([stdout, stderr]).toEqual(['[ 1 ]\n', expect.stringMatching(HANGS)]);
     expect(machine.allProcesses()).toEqual([[], [], []]);
-  });
-
-  test('is found among several', async () => {
-    const { code, stdout, stderr } = await run(['-n', '2'], QUICK);
-    expect([code, stdout]).toEqual([0, `on ${uuidOf(1)},${uuidOf(2)}\n`]);
-    expect(stderr).toMatch(HANGS);
-    expect(notes()).toHaveLength(1);
   });
 
   test('is not waited for long where it is known, and comes back by itself', async () => {
@@ -265,14 +236,6 @@ describe.skipIf(noSecondUser !== null)(`suspect GPUs: ${noSecondUser ?? 'two use
     expect((await run([], bob)).stderr).toMatch(LEFT_OUT);
     expect((await suspect()).seenBy).toHaveLength(2);
     expect(await run()).toMatchObject({ stdout: `on ${uuidOf(1)}\n`, stderr: '' });
-  });
-
-  test('a card that works for a third user is no longer suspect for others', async () => {
-    await run([], alice);
-    await run([], bob);
-    heal();
-    expect((await run(['-n', String(GPUS)])).stderr).toMatch(AGAIN);
-    expect(await suspect()).toBeNull();
   });
 
   test('forged and hostile notes change nothing', async () => {
