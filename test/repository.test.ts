@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { whyUnchanged } from './support/changes.ts';
 import { root } from './support/machine.ts';
 
 const read = (path: string) => readFileSync(join(root, path), 'utf8');
@@ -62,11 +63,18 @@ describe('workflows', () => {
   });
 });
 
-const LINTED: [what: string, whyNot: string, command: string[]][] = [
-  ['Python code', whyNotPinned('ruff') || whyNotPinned('mypy'), ['lint:python']],
-  ['format of C++ code', whyNotPinned('clang-format'), ['lint:native', '--', '--format']],
+const LINTED: [what: string, files: string[], whyNot: string, command: string[]][] = [
+  ['Python code', ['python', 'ruff.toml'], whyNotPinned('ruff') || whyNotPinned('mypy'), ['lint:python']],
+  [
+    'format of C++ code',
+    ['native', 'simulator'],
+    whyNotPinned('clang-format'),
+    ['lint:native', '--', '--format'],
+  ],
 ];
-for (const [what, reason, command] of LINTED) {
+for (const [what, files, missing, command] of LINTED) {
+  const unchanged = whyUnchanged(files);
+  const reason = unchanged === null ? missing : ` (skipped: ${unchanged})`;
   test.skipIf(reason !== '')(`linters find no mistake in the ${what}${reason}`, () => {
     const { status, output } = run('npm', 'run', '--silent', ...command);
     expect(status, output).toBe(0);
