@@ -100,22 +100,6 @@ test('sh and bash can read what is shown for them', () => {
   }
 });
 
-test('before a program with the Python helper is run, it is said how that is installed', () => {
-  let programs = 0;
-  for (const page of pages) {
-    const body = text(page);
-    for (const [, path = ''] of body.matchAll(
-      /^<!-- in \w+: (\S+\.py) -->\n```python\nimport gpu_owner$/gm,
-    )) {
-      const run = body.indexOf(`\n$ python3 ${path}`);
-      if (run < 0) continue;
-      programs++;
-      expect([page, body.slice(0, run)]).toEqual([page, expect.stringContaining('pip install ')]);
-    }
-  }
-  expect(programs).toBeGreaterThan(0);
-});
-
 describe('docs/where-it-runs.md', () => {
   test('has a script that claims by its first line', async () => {
     const script = join(here, 'train.py');
@@ -161,13 +145,6 @@ describe('docs/jobs.md', () => {
     expect(got()).toMatch(new RegExp(`^mail\\|-s\\|${STARTED.source}\\|alice\\|`));
     const lines = Array.from({ length: 50 }, (_, i) => 51 + i).join('\n');
     expect(got()).toMatch(new RegExp(`\\nmail\\|-s\\|${FAILED.source}\\|alice\\|${lines}\\|\\n$`));
-  });
-
-  test('has a recipe that notifies on a desktop', async () => {
-    const got = await tell('\nThe desktop');
-    await until(() => /failed.*\n$/.test(got()));
-    const sent = (text: RegExp) => `notify-send\\|gpu-owner\\|${text.source}\\|\\n`;
-    expect(got()).toMatch(new RegExp(`^${sent(STARTED)}${sent(FAILED)}$`));
   });
 
   test.each([
@@ -248,15 +225,6 @@ describe('docs/recipes.md', () => {
       expect([code, stdout.trim().split('\n').length]).toEqual([0, 6]);
     },
   );
-});
-
-test('the SGE job of docs/where-it-runs.md asks to be started again if no GPU came free', async () => {
-  const job = fence('where-it-runs.md', 'sh', 'To give the job').replace('--wait=10m', '--wait=0.2s');
-  expect((await machine.run(['sh', '-c', job], { env })).code).toBe(0);
-  const holder = machine.start([launcher, 'hold', '-n', '2']);
-  await until(async () => (await machine.states()).every((state) => state === 'leased'));
-  expect((await machine.run(['sh', '-c', job], { env })).code).toBe(99);
-  holder.stdin?.end();
 });
 
 const noNamespace = whyNoNamespace();

@@ -24,6 +24,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Activity, activityIn } from '../support/activity.ts';
+import { whyUnchanged } from '../support/changes.ts';
 import { everything, type Fence, fences, texts } from '../support/pages.ts';
 import { until } from '../support/simulated.ts';
 
@@ -183,8 +184,18 @@ function patternOf(body: string): RegExp {
   return new RegExp(`^${lines.join('')}$`);
 }
 
+/** The pages for the first day. What the others show runs when they change, and in `npm run test:soak`. */
+const FIRST_PAGES = [
+  'README.md',
+  ...['first-steps', 'claims', 'jobs', 'sweeps'].map((name) => `docs/${name}.md`),
+];
+
 describe('what is shown is what happens', () => {
-  const shown = fences.filter(({ runs }) => runs !== null);
+  const all = fences.filter(({ runs }) => runs !== null);
+  const pages = new Set(all.map(({ page }) => page));
+  const isAsked = (page: string) => FIRST_PAGES.includes(page) || whyUnchanged([page]) === null;
+  const asked = new Set([...pages].filter(isAsked));
+  const shown = all.filter(({ page }) => asked.has(page));
   test.each(shown.map((fence) => [`${fence.page}:${fence.line}`, fence] as const))('%s', async (_, fence) => {
     const { runs, language, body } = fence;
     const { directory, env } = projectOf(fence);
@@ -217,7 +228,7 @@ describe('what is shown is what happens', () => {
   });
 
   test('enough pages show a command', () => {
-    const ran = (page: string) => shown.filter((fence) => fence.page === page).length;
+    const ran = (page: string) => all.filter((fence) => fence.page === page).length;
     expect(ran('README.md')).toBeGreaterThanOrEqual(4);
     for (const page of [
       'docs/claims.md',
@@ -257,33 +268,6 @@ describe('a fresh clone', () => {
     expect(status).toBe(0);
   });
 
-  test('has an example that fails where what it shows is not true', () => {
-    const broken = join(home, 'broken-clone');
-    mkdirSync(join(broken, 'bin'), { recursive: true });
-    symlinkSync(join(root, 'examples'), join(broken, 'examples'));
-    // Every worker gets the same GPU. For Node.js it is a comment.
-    const lines = [
-      '#!/bin/sh',
-      "':' /*",
-      'case $1 in status) exec "$REAL" "$@" ;; esac',
-      'shift 5; CUDA_VISIBLE_DEVICES=GPU-0 exec "$@"',
-      '*/',
-    ];
-    writeFileSync(join(broken, 'bin/gpu-owner.cjs'), lines.join('\n'), { mode: 0o755 });
-    const run = spawnSync(
-      process.execPath,
-      ['--preserve-symlinks', '--preserve-symlinks-main', 'examples/six-workers.mjs'],
-      {
-        cwd: broken,
-        env: { ...variables, REAL: command },
-        encoding: 'utf8',
-        timeout: 60_000,
-      },
-    );
-    expect(run.stdout).toContain('NOT TRUE: each of them on a GPU of its own');
-    expect(run.status).toBe(1);
-  });
-
   test('runs the tests by the line that .ci/run calls', () => {
     expect(firstFence('Run the tests')).toBe('npm ci && npm test');
     const path = join(root, '.ci/run');
@@ -299,19 +283,6 @@ describe('a fresh clone', () => {
     const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
     for (const [, name] of everything.matchAll(/\bnpm run ([\w:-]+)/g))
       expect(Object.keys(scripts)).toContain(name);
-  });
-
-  test('has examples/hold.py, which claims a GPU and gives it back', () => {
-    const env = machine('2');
-    const run = spawnSync('python3', [join(root, 'examples/hold.py')], {
-      env,
-      encoding: 'utf8',
-      timeout: 60_000,
-    });
-    expect(run.stderr).toBe('');
-    expect(run.stdout).toBe('this process owns GPU 0 (Simulated GPU)\n');
-    expect(run.status).toBe(0);
-    expect(taken(env)).toBe(0);
   });
 
   test('has examples/claim.py, which claims a GPU and gives it back', () => {

