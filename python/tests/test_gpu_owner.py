@@ -214,7 +214,6 @@ class Releasing(OnMachine):
         for ending, code in (
             ("sys.exit(3)", 3),
             ("raise RuntimeError('mine')", 1),
-            ("gpus.release(); gpus.release()", 0),
             ("with gpus: raise RuntimeError('mine')", 1),
         ):
             with self.subTest(ending):
@@ -239,7 +238,7 @@ class Releasing(OnMachine):
         self.assertEqual(script.end(), (0, "['free', 'free', 'free', 'free'] [True]\n", ""))
 
     def test_killed_or_ended_without_a_word(self):
-        for ending in ("os._exit(1)", "os.kill(os.getpid(), 9)", "os.abort()"):
+        for ending in ("os._exit(1)", "os.kill(os.getpid(), 9)"):
             with self.subTest(ending):
                 script = self.start(f"gpus = gpu_owner.claim(4)\nprint('claimed')\ninput()\n{ending}")
                 script.line()
@@ -247,20 +246,6 @@ class Releasing(OnMachine):
                 script.go()
                 self.assertNotEqual(script.end()[0], 0)
                 self.soon_held([])
-
-    def test_not_when_it_is_no_longer_referred_to(self):
-        program = os.path.join(self.directory, "train.py")
-        source = "import gc, gpu_owner\ndef init():\n    gpus = gpu_owner.claim()\ninit()\ngc.collect()\nprint('claimed')\ninput()\n"
-        pathlib.Path(program).write_text(source)
-        script = self.start_words([*PYTHON, program])
-        script.line()
-        self.assertEqual(self.held(), [0])
-        script.go()
-        code, _, err = script.end()
-        self.assertEqual(code, 0)
-        self.assertRegex(
-            err, "^.*train.py:3: RuntimeWarning: nothing refers to this claim any more, and it keeps GPU 0 until the process ends"
-        )
 
     def test_hold_killed_by_somebody(self):
         script = self.start(
@@ -279,13 +264,6 @@ class Releasing(OnMachine):
         script.go()
         self.assertEqual(script.line(), "False <Claim of cuda:0 = GPU 0 (Simulated GPU); not held>")
         self.assertEqual(script.end(), (0, "None\n", ""))
-
-    def test_a_wrapper_that_forwards_no_signals(self):
-        wrapper = json.dumps(["sh", "-c", 'trap "" TERM INT; "$@"; exit 0', "sh", str(COMMAND)])
-        script = self.start(f"gpus = gpu_owner.claim(command={wrapper})\ngpus.release()\nprint('released')\ninput()")
-        self.assertEqual(script.line(), "released")
-        self.assertEqual(self.held(), [])
-        self.assertEqual(self.left(), [])
 
 
 class Once(OnMachine):
@@ -322,29 +300,6 @@ class Once(OnMachine):
         self.assertEqual(script.end(), (0, "", ""))
         self.soon_held([])
 
-    def test_other_claims_of_the_process_are_others(self):
-        script = self.start(
-            """
-            mine = gpu_owner.claim()
-            once = gpu_owner.claim(once=True)
-            print(once is mine, [gpu.index for gpu in once])
-            """
-        )
-        self.assertEqual(script.end(), (0, "False [1]\n", ""))
-
-    def test_a_claim_whose_holder_was_killed_is_made_anew(self):
-        script = self.start(
-            """
-            import signal
-            first = gpu_owner.claim(once=True)
-            os.kill(first._holding.holder.process.pid, signal.SIGKILL)
-            while first.held: time.sleep(0.01)
-            again = gpu_owner.claim(once=True)
-            print(again is first, again.held, os.environ["CUDA_VISIBLE_DEVICES"] == again[0].uuid)
-            """
-        )
-        self.assertEqual(script.end(), (0, "False True True\n", ""))
-
 
 class Interrupting(OnMachine):
     def waiting(self, **options):
@@ -361,14 +316,6 @@ class Interrupting(OnMachine):
             self.assertIn("KeyboardInterrupt", err)
             self.assertEqual(self.held(), [0])
             self.assertEqual(len(self.left()), 1 + 1, self.left())  # the occupant and its placeholder
-
-    def test_killed_while_it_waits(self):
-        with self.occupied():
-            script = self.waiting()
-            script.process.kill()
-            script.end()
-            until(lambda: len(self.left()) == 2, "nobody waits for the dead")
-        self.soon_held([])
 
     def test_ctrl_c_ends_no_claim(self):
         script = self.start(
@@ -389,47 +336,10 @@ class Interrupting(OnMachine):
         self.assertEqual([script.line(), script.line()], ["interrupted", "True"])
         self.assertEqual(self.held(), [0])
 
-    def test_interrupted_in_a_notebook_and_claimed_again(self):
-        with self.occupied():
-            script = self.start(
-                """
-                try:
-                    gpu_owner.claim(4)
-                except KeyboardInterrupt:
-                    print("interrupted", os.environ.get("CUDA_VISIBLE_DEVICES"))
-                gpus = gpu_owner.claim(3, wait=False)
-                print(gpus)
-                """
-            )
-            script.process.stderr.readline()
-            script.process.send_signal(signal.SIGINT)
-            self.assertEqual(script.line(), "interrupted None")
-            self.assertEqual(script.line(), "[0, 1, 2]")
-
 
 class Children(OnMachine):
-    def test_a_forked_child_keeps_nothing(self):
-        script = self.start(
-            """
-            gpus = gpu_owner.claim(2)
-            pid = os.fork()
-            if pid == 0:
-                time.sleep(600)
-            print(pid)
-            input()
-            """
-        )
-        child = int(script.line())
-        try:
-            self.assertEqual(self.held(), [0, 1])
-            script.process.kill()
-            self.soon_held([])
-            os.kill(child, 0)  # the child still lives
-        finally:
-            kill(child)
-
     def test_a_forked_child_ends_nothing(self):
-        for ending in ("os._exit(0)", "sys.exit()", "gpus.release(); os._exit(0)", "gpu_owner.claims._release_all(); os._exit(0)", "pass"):
+        for ending in ("sys.exit()", "gpus.release(); os._exit(0)"):
             with self.subTest(ending):
                 script = self.start(
                     f"""
@@ -524,7 +434,7 @@ class Children(OnMachine):
 
             if __name__ == "__main__":
                 gpus = gpu_owner.claim(2, devices="2-3")
-                for method in ("fork", "spawn", "forkserver"):
+                for method in ("fork", "spawn"):
                     with multiprocessing.get_context(method).Pool(2) as pool:
                         print(method, pool.map(work, gpus), pool.apply(count, [gpus]), gpus.held)
                     input()
@@ -532,7 +442,7 @@ class Children(OnMachine):
         )
         script = self.start_words([*PYTHON, path])
         expected = "['cuda:0 2 True', 'cuda:1 3 True'] ('list', ['Simulated GPU', 'Simulated GPU']) True"
-        for method in ("fork", "spawn", "forkserver"):
+        for method in ("fork", "spawn"):
             self.assertEqual(script.line(), f"{method} {expected}")
             self.assertEqual(self.held(), [2, 3])
             script.go()
@@ -562,14 +472,12 @@ class Children(OnMachine):
                     input()
             """
         )
-        for method in ("fork", "spawn"):
-            with self.subTest(method):
-                script = self.start_words([*PYTHON, path, method])
-                self.assertEqual(script.line(), "[0, 1]")
-                self.assertEqual(self.held(), [0, 1])
-                script.go()
-                self.assertEqual(script.end()[::2], (0, ""))
-                self.soon_held([])
+        script = self.start_words([*PYTHON, path, "spawn"])
+        self.assertEqual(script.line(), "[0, 1]")
+        self.assertEqual(self.held(), [0, 1])
+        script.go()
+        self.assertEqual(script.end()[::2], (0, ""))
+        self.soon_held([])
 
     def test_spawn_that_runs_the_main_module_again_is_told_at_once(self):
         path = self.program(
@@ -585,21 +493,6 @@ class Children(OnMachine):
         code, out, err = self.start_words([*PYTHON, path]).end()
         self.assertEqual((code, out), (0, "1\n"))
         self.assertIn("if __name__ == '__main__'", err)
-
-    def test_a_child_started_when_the_claim_is_over_may_claim(self):
-        lines = self.run_script(
-            """
-            import subprocess
-            claim = [sys.executable, "-c", "import gpu_owner; gpus = gpu_owner.claim(); print(gpus[0].index, flush=True)"]
-            with gpu_owner.claim():
-                failed = subprocess.run(claim, stderr=subprocess.PIPE, universal_newlines=True)
-                print(failed.returncode, f"process {os.getpid()}" in failed.stderr)
-                outer = {name: os.environ[name] for name in os.environ if name not in ("CUDA_VISIBLE_DEVICES", "GPU_OWNER_PYTHON_CLAIM")}
-                subprocess.run(claim, env=outer, check=True)
-            subprocess.run(claim, check=True)
-            """
-        )
-        self.assertEqual(lines, ["1 True", "1", "0"])
 
 
 class Racing(OnMachine):
@@ -667,22 +560,6 @@ class Environment(OnMachine):
         self.assertEqual(self.run_script(script.format("pass"), env), ["2", "2,3 PCI_BUS_ID []"])
         changed = script.format("os.environ['CUDA_VISIBLE_DEVICES'] = 'mine'")
         self.assertEqual(self.run_script(changed, env), ["2", "mine PCI_BUS_ID []"])
-
-    def test_what_was_inherited_limits_every_claim(self):
-        lines = self.run_script(
-            """
-            first, second = gpu_owner.claim(), gpu_owner.claim()
-            print(first[0].index, second[0].index)
-            try:
-                gpu_owner.claim(wait=False)
-            except gpu_owner.GPUUnavailableError as error:
-                print("not in the CUDA_VISIBLE_DEVICES that was inherited" in str(error))
-            second.release()
-            print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus()])
-            """,
-            {"CUDA_VISIBLE_DEVICES": "2,3"},
-        )
-        self.assertEqual(lines, ["2 3", "True", "[3]"])
 
     def test_numbers(self):
         lines = self.run_script(
@@ -773,31 +650,6 @@ class WithCUDA(OnMachine):
         self.assertRegex(out, r"^ERR_CUDA_INITIALIZED CUDA was initialised .*\(loaded here: tensorflow\).*restart the kernel.*run")
         self.assertEqual(self.held(), [])
 
-    def test_refused_if_another_thread_initialises_cuda_while_it_waits(self):
-        with self.occupied("--gpus=4", "--placeholder=none") as holder:
-            script = self.cuda_script(
-                """
-                import threading
-                def work():
-                    try:
-                        gpu_owner.claim()
-                    except gpu_owner.CUDAInitializedError as error:
-                        print(error.code, os.environ.get("CUDA_VISIBLE_DEVICES"))
-                thread = threading.Thread(target=work)
-                thread.start()
-                input()
-                cuda().cuInit(0)
-                print("initialised")
-                thread.join()
-                """
-            )
-            self.assertIn("waiting", script.process.stderr.readline())
-            script.go()
-            self.assertEqual(script.line(), "initialised")
-            holder.stdin.close()
-            self.assertEqual(script.line(), "ERR_CUDA_INITIALIZED None")
-        self.assertEqual(self.held(), [])
-
     def test_refused_where_only_pytorch_knows(self):
         lines = self.run_script(
             """
@@ -849,28 +701,9 @@ class WithCUDA(OnMachine):
             stranger.stdin.close()
 
 
-class Jetson(OnMachine):
-    """UUIDs of its driver have no prefix, and CUDA tells the same ones."""
-
-    machine = "jetson"
-
-    def test_a_gpu_is_found_again_by_the_uuid_that_cuda_tells(self):
-        source = """
-            options = dict(max_used_memory="any", allow_processes=True)
-            first = gpu_owner.claim(**options)
-            uuid = first[0].uuid
-            print(len(uuid), use(int(first[0])) == uuid.replace("-", ""), os.environ["CUDA_VISIBLE_DEVICES"])
-            first.release()
-            again = gpu_owner.claim(**options)  # CUDA is bound to GPUs now
-            print(int(again[0]), again[0].uuid == uuid)
-            """
-        code, out, err = self.start(CUDA + textwrap.dedent(source)).end()
-        self.assertEqual((code, out, err), (0, "36 True 0\n0 True\n", ""))
-
-
 class Exec(OnMachine):
     def test_exec_says_that_it_ends_a_claim(self):
-        for call in ("os.execv(sys.executable, words)", "os.execlp(sys.executable, *words)", "os.execvpe(words[0], words, os.environ)"):
+        for call in ("os.execlp(sys.executable, *words)",):
             script = self.start(f"gpus = gpu_owner.claim(2)\nwords = [sys.executable, '-c', 'print(1); input()']\n{call}")
             self.assertEqual(script.line(), "1")
             self.soon_held([])
@@ -878,19 +711,6 @@ class Exec(OnMachine):
             code, _, err = script.end()
             self.assertEqual(code, 0)
             self.assertRegex(err, r"^gpu-owner: os[.]execve? ends this process's claim of GPU 0, GPU 1 \(claimed at <string>:2\): .*\n$")
-
-    def test_exec_in_a_child_or_after_release_says_nothing(self):
-        lines = self.run_script(
-            """
-            with gpu_owner.claim() as gpus:
-                if os.fork() == 0:
-                    os.execv("/bin/true", ["true"])
-                os.wait()
-                print(gpus.held, flush=True)
-            os.execv("/bin/true", ["true"])
-            """
-        )
-        self.assertEqual(lines, ["True"])
 
 
 class Waiting(OnMachine):
@@ -935,39 +755,6 @@ class Waiting(OnMachine):
         self.assertEqual(lines[:2], [unavailable] * 2)
         self.assertEqual(lines[2:], [f"WaitTimeoutError ERR_TIMEOUT 75 timed out after {ms} ms" for ms in (300, 200)])
 
-    def test_the_reason_of_a_failure_is_in_the_exception_alone(self):
-        with self.occupied():
-            code, _, err = self.start("gpu_owner.claim(wait=0.3)").end()
-        self.assertEqual(code, 1)
-        self.assertEqual(err.count("timed out after 300 ms"), 1)
-        self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in the queue:"), 1)
-
-    def test_however_long_the_command_takes_to_end(self):
-        error = json.dumps({"error": {"code": "ERR_DRIVER", "message": "broken\nfor good"}})
-        command = json.dumps(
-            ["sh", "-c", f"echo 'gpu-owner: warning: slow' >&2; sleep 0.3; printf '%s\\n' '{error}' >&2; sleep 0.3; exit 69", "sh"]
-        )
-        for call in ("claim", "status"):
-            code, out, err = self.start(
-                f"try: gpu_owner.{call}(command={command})\nexcept gpu_owner.NoDriverError as error: print(error.code, str(error).splitlines())"
-            ).end()
-            self.assertEqual((code, out, err), (0, "ERR_DRIVER ['broken', 'for good']\n", "gpu-owner: warning: slow\n"))
-
-    def test_standard_error_closed_or_none(self):
-        with self.occupied():
-            for stderr in ("None", "open(os.devnull, 'w'); sys.stderr.close()"):
-                lines = self.run_script(
-                    f"""
-                    sys.stderr = {stderr}
-                    try:
-                        gpu_owner.claim(wait=0.2)
-                    except gpu_owner.WaitTimeoutError as error:
-                        print(error.code)
-                    sys.stderr = sys.__stderr__
-                    """
-                )
-                self.assertEqual(lines, ["ERR_TIMEOUT"])
-
 
 class Parameters(OnMachine):
     machine = "mixed"
@@ -1009,49 +796,6 @@ class Parameters(OnMachine):
         )
         self.assertEqual(lines, [])
 
-    def test_no_driver(self):
-        lines = self.run_script(
-            """
-            try:
-                gpu_owner.claim()
-            except gpu_owner.NoDriverError as error:
-                print(error.exit_code)
-            """,
-            {"GPU_OWNER_SIMULATE": "", "GPU_OWNER_NVML_LIBRARY": "/nonexistent"},
-        )
-        self.assertEqual(lines, ["69"])
-
-    def test_a_throw_away_environment_is_no_missing_driver(self):
-        """Scripts that use the CPU where there is no driver must not do so here."""
-        error = json.dumps({"error": {"code": "ERR_INSTALLATION", "message": "thrown away"}})
-        command = json.dumps(["sh", "-c", f"printf '%s\\n' '{error}' >&2; exit 69", "sh"])
-        lines = self.run_script(
-            f"""
-            try:
-                gpu_owner.claim(command={command})
-            except gpu_owner.NoDriverError:
-                print("the CPU is used")
-            except gpu_owner.InstallationError as error:
-                print(error)
-            """
-        )
-        self.assertEqual(lines, ["thrown away"])
-
-    def test_the_code_is_the_commands_own(self):
-        """Several codes share the exit code 69."""
-        for fault, error in (("init:9", "NoDriverError ERR_DRIVER 69"), ("cuda-context:2", "GPUOwnerError ERR_PLACEHOLDER 69")):
-            self.simulate("set", f"error={fault}")
-            code, out, _ = self.start(
-                """
-                try:
-                    gpu_owner.claim(placeholder="keep", wait=False)
-                except gpu_owner.GPUOwnerError as error:
-                    print(type(error).__name__, error.code, error.exit_code)
-                """
-            ).end()
-            self.assertEqual((code, out), (0, error + "\n"))
-            self.simulate("reset")
-
     def test_where_the_command_is(self):
         lonely = os.path.join(self.directory, "lonely")
         shutil.copytree(str(MODULE), os.path.join(lonely, "gpu_owner"), ignore=shutil.ignore_patterns("__pycache__"))
@@ -1083,27 +827,9 @@ class Parameters(OnMachine):
                 ["1"],
             )
 
-    def test_others_see_the_program(self):
-        script = self.start("gpus = gpu_owner.claim()\nprint(1)\ninput()")
-        script.line()
-        lease = [gpu["lease"] for gpu in self.status() if gpu["lease"]][0]
-        self.assertRegex(lease["command"], rf"^python.*\(pid {script.pid}\)$")
-
 
 class Shares(OnMachine):
     machine = "2"
-
-    def test_refused_at_once_if_the_driver_does_not_tell_the_memory(self):
-        self.simulate("set", "gpu=all", "unsupported=memory")
-        lines = self.run_script(
-            """
-            try:
-                gpu_owner.claim(memory="25GiB")
-            except gpu_owner.GPUUnavailableError as error:
-                print(str(error).splitlines()[1])
-            """
-        )
-        self.assertEqual(lines, ["  GPU 0: the driver doesn't tell how much memory it has: leave out memory"])
 
     def test_several_processes_have_parts_of_one_gpu(self):
         source = """
@@ -1216,15 +942,6 @@ class AsTheCommand(OnMachine):
 class Looking(OnMachine):
     machine = "mixed"
 
-    def test_status_tells_the_end_of_a_time_limit_and_a_preemptible_lease(self):
-        job = self.start_words([str(COMMAND), "run", "--for", "1h", "--preemptible", "--", "sh", "-c", "echo started; read _"])
-        self.assertEqual(job.line(), "started")
-        with self.occupied():
-            lines = self.run_script(
-                "print(sorted((gpu.lease.get('until', '')[:2], gpu.lease.get('preemptible')) for gpu in gpu_owner.status() if gpu.lease))"
-            )
-        self.assertEqual(lines, ["[('', None), ('20', True)]"])
-
     def test_an_instance_of_mig_can_be_claimed_and_excluded_itself(self):
         lines = self.run_script(
             """
@@ -1312,22 +1029,6 @@ class Looking(OnMachine):
         dicts = "[<class 'dict'>, <class 'dict'>, <class 'dict'>]"
         self.assertEqual(lines[3:], [f"3 {keys} True", f"[True, True, True] {dicts}", "[0, 1, 2] True {<class 'float'>}"])
 
-    def test_unknown_is_zero_for_the_scheduler_alone(self):
-        """GPU 0 has no sensor of power."""
-        self.simulate("set", "gpu=1", "unsupported=utilization")
-        self.simulate("set", "gpu=2", "utilization=30")
-        lines = self.run_script(
-            """
-            print([gpu["power_draw"] for gpu in gpu_owner.get_gpu_power_usage()], gpu_owner.status()[0].power_watts)
-            print([gpu["utilization"] for gpu in gpu_owner.get_gpu_utilization()], gpu_owner.status()[1].utilization_percent)
-            ids = lambda **criteria: sorted(gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus(**criteria))
-            print(ids(), ids(utilization_threshold_percent=30), ids(utilization_threshold_percent=None), ids(max_utilization=40))
-            print(ids(power_threshold_w=400), ids(memory_free_threshold_gb=20), ids(memory_free_threshold_gb=0), ids(min_free_memory="4GiB"))
-            """
-        )
-        self.assertEqual(lines[:2], ["[0.0, 21.0, 106.5] None", "[0, 0, 30] None"])
-        self.assertEqual(lines[2:], ["[0, 1] [0, 1, 2] [0, 1, 2] [0, 2]", "[0, 1] [1] [0, 1] [1]"])
-
     def test_where_there_is_no_driver(self):
         source = """
             print(gpu_owner.find_free_gpus(), gpu_owner.get_gpu_info(), gpu_owner.get_gpu_names(), gpu_owner.get_total_num_gpus())
@@ -1369,16 +1070,6 @@ class Notebooks(OnMachine):
         self.assertEqual((code, out.splitlines()), (0, ["[0]", "[0]", "True", "[0, 1, 2]", "[0, 1, 2, 3]"]), err)
         self.assertIn("gpu-owner: this cell has claimed GPU 0 already, and keeps it.", err)
         self.assertRegex(err, "gpu-owner: released GPU 2, which the name 'x' had claimed at <ipython-input-3-[0-9]+>:1")
-
-    def test_a_claim_that_waits_names_what_the_process_itself_holds(self):
-        program = os.path.join(self.directory, "train.py")
-        pathlib.Path(program).write_text("import gpu_owner\nfirst = gpu_owner.claim(4)\nsecond = gpu_owner.claim()\n")
-        script = self.start_words([*PYTHON, program])
-        seen = []  # type: list[str]
-        while not seen or "itself" not in seen[-1]:
-            seen.append(script.process.stderr.readline())
-            self.assertNotEqual(seen[-1], "")
-        self.assertIn(f"this process itself holds GPU 0, GPU 1, GPU 2, GPU 3 (claimed at {program}:2): release()", seen[-1])
 
 
 class Reentering(OnMachine):
@@ -1422,19 +1113,6 @@ class AsOthersDid(OnMachine):
         script.go()
         self.assertEqual(script.end(), (0, "", ""))
         self.assertEqual(self.held(), [])
-
-    def test_a_placeholder_that_fails(self):
-        lines = self.run_script(
-            """
-            def fails(device_no):
-                raise RuntimeError("no memory")
-            try:
-                gpu_owner.GPUOwner(placeholder_fn=fails)
-            except RuntimeError as error:
-                print(error, os.environ.get("CUDA_VISIBLE_DEVICES"))
-            """
-        )
-        self.assertEqual(lines, ["no memory None"])
 
 
 class Packaging(unittest.TestCase):

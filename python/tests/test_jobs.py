@@ -1,7 +1,6 @@
 """Jobs in the background, submitted from Python, with whole processes on simulated machines."""
 
 import os
-import pathlib
 import subprocess
 import textwrap
 import unittest
@@ -75,18 +74,6 @@ class Jobs(OnMachine):
         )
         self.assertEqual([lines[0], "has ended" in lines[1]], ["9000.0", True])
 
-    def test_one_that_fails_is_started_again(self):
-        lines = self.run_script("job = gpu_owner.submit(['false'], retry=1)\nprint(job.wait(), job.info()['retried'])")
-        self.assertEqual(lines, ["1 1"])
-
-    def test_it_goes_on_without_the_program_that_submitted_it(self):
-        lines = self.run_script("print(gpu_owner.submit(['sh', '-c', 'while [ ! -e go ]; do sleep 0.02; done; echo done']).id)")
-        self.assertEqual(lines, ["1"])
-        lines = self.run_script("print(gpu_owner.Job(1).state in ('waiting', 'running'), repr(gpu_owner.Job(1).log()))")
-        self.assertEqual(lines, ["True ''"])
-        pathlib.Path(self.directory, "go").touch()
-        self.assertEqual(self.run_script("print(gpu_owner.Job(1).wait(), gpu_owner.Job(1).log().split())"), ["0 ['done']"])
-
     def test_a_wait_can_end_before_the_job(self):
         lines = self.run_script(
             """
@@ -101,43 +88,6 @@ class Jobs(OnMachine):
             """
         )
         self.assertEqual(lines, ["WaitTimeoutError ERR_TIMEOUT 75"] * 3 + ["cancelled 143"])
-
-    def test_a_wait_that_somebody_kills_is_no_end_of_the_job(self):
-        lines = self.run_script(
-            """
-            import signal, subprocess, threading
-            job = gpu_owner.submit(["sleep", "600"])
-            words = f"wait\\0{job.id}\\0".encode()
-            def kill():
-                while True:
-                    for pid in filter(str.isdigit, os.listdir("/proc")):
-                        try:
-                            with open(f"/proc/{pid}/cmdline", "rb") as file, open(f"/proc/{pid}/stat") as stat:
-                                if file.read().endswith(words) and stat.read().split()[3] == str(os.getpid()):
-                                    return os.kill(int(pid), signal.SIGKILL)
-                        except OSError:
-                            continue
-                    time.sleep(0.05)
-            while job.state != "running":
-                time.sleep(0.02)
-            threading.Thread(target=kill).start()
-            try:
-                job.wait()
-            except gpu_owner.GPUOwnerError as error:
-                print(error.exit_code, "signal 9" in str(error), job.state)
-            job.cancel(grace=5)
-            """
-        )
-        self.assertEqual(lines, ["-9 True running"])
-
-    def test_an_exit_code_is_no_error_of_ours(self):
-        lines = self.run_script(
-            """
-            print([gpu_owner.submit(["sh", "-c", f"exit {code}"]).wait() for code in (64, 75)])
-            print(gpu_owner.submit(["sh", "-c", "kill -9 $$"]).wait(), gpu_owner.submit(["sleep", "600"], time_limit=0.3).wait())
-            """
-        )
-        self.assertEqual(lines, ["[64, 75]", "137 124"])
 
     def test_order(self):
         lines = self.run_script(
@@ -168,16 +118,6 @@ class Jobs(OnMachine):
         )
         self.assertEqual(lines, ["0 ['HERE/elsewhere', 'a b .'] True", "0 1..", ""])
 
-    def test_claims_of_the_program_are_not_the_jobs(self):
-        lines = self.run_script(
-            """
-            with gpu_owner.claim() as gpus:
-                job = gpu_owner.submit(["sh", "-c", "echo $CUDA_VISIBLE_DEVICES $GPU_OWNER_PYTHON_CLAIM"])
-                print(job.wait(), job.info()["gpus"][0]["index"] != gpus[0].index, len(job.log().split()))
-            """
-        )
-        self.assertEqual(lines, ["0 True 1"])
-
     def test_mistakes(self):
         lines = self.run_script(
             """
@@ -205,21 +145,6 @@ class Jobs(OnMachine):
         )
         unknown = "you have no job 7 on this machine"
         self.assertEqual([line.partition(";")[0] for line in lines], [unknown] * 4 + ["timeout: -1 is not a duration"])
-
-    def test_being_told(self):
-        os.makedirs(os.path.join(self.directory, "none/gpu-owner"))
-        told = os.path.join(self.directory, "told")
-        with open(os.path.join(self.directory, "none/gpu-owner/config.yaml"), "w") as file:
-            file.write(f"""notifyCommand: [sh, -c, 'echo "$GPU_OWNER_EVENT" >> {told}']""")
-        lines = self.run_script(
-            f"""
-            print(gpu_owner.submit(["true"], notify=True).wait())
-            while not os.path.exists({told!r}) or len(read({told!r}).split()) < 2:
-                time.sleep(0.02)
-            print(read({told!r}).split())
-            """
-        )
-        self.assertEqual(lines, ["0", "['started', 'completed']"])
 
 
 if __name__ == "__main__":

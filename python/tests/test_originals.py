@@ -9,13 +9,12 @@ import inspect
 import json
 import os
 import pathlib
-import signal
 import sys
 import textwrap
 import unittest
 from typing import Any, Dict
 
-from test_gpu_owner import COMMAND, CUDA, MODULE, OnMachine, until
+from test_gpu_owner import COMMAND, CUDA, MODULE, OnMachine
 
 sys.path.insert(0, str(MODULE.parent))
 import gpu_owner  # noqa: E402
@@ -195,21 +194,6 @@ class Scheduler(OnMachine):
             )
         self.assertEqual(lines, ["ERR_TIMEOUT", "ERR_TIMEOUT", "ERR_GPU_UNAVAILABLE"])
 
-    def test_where_waiting_would_not_help(self):
-        lines = self.run_script(
-            """
-            for limit in (1, float("inf")):
-                try:
-                    with gpu_owner.GPUScheduler(memory_free_threshold_gb=500, max_wait_time=limit):
-                        print("runs")
-                except TimeoutError as error:
-                    print("waiting would not help" in str(error))
-            with gpu_owner.GPUScheduler(timeout=-1) as gpu_ids:
-                print(gpu_ids)
-            """
-        )
-        self.assertEqual(lines, ["True", "True", "[0]"])
-
     def test_threads_that_enter_it_have_gpus_of_their_own(self):
         lines = self.run_script(
             """
@@ -237,46 +221,6 @@ class Scheduler(OnMachine):
             """
         )
         self.assertEqual(lines, ["[1]", "[] []"])
-
-    def test_gpu_0_is_one_too(self):
-        lines = self.run_script(
-            """
-            print(bool(gpu_owner.find_free_gpus()[0]), gpu_owner.is_gpu_locked("0"))
-            with gpu_owner.GPUScheduler():
-                print(gpu_owner.is_gpu_locked("0"), gpu_owner.is_gpu_locked(1))
-            try:
-                gpu_owner.find_free_gpus(command=["true"])
-            except gpu_owner.GPUOwnerError as error:
-                print(error)
-            """
-        )
-        self.assertEqual(lines[:2], ["True False", "True False"])
-        self.assertRegex(lines[2], "^'true status .*' printed no JSON: is it gpu-owner\\?$")
-
-    def test_numbers_as_a_configuration_file_gives_them(self):
-        wrong = [
-            ("memory_free_threshold_gb", "many"),
-            ("memory_free_threshold_gb", INFINITE),
-            ("memory_free_threshold_gb", float("nan")),
-            ("utilization_threshold_percent", "low"),
-            ("utilization_threshold_percent", float("nan")),
-            ("power_threshold_w", INFINITE),
-            ("timeout", INFINITE),
-        ]
-        lines = self.run_script(
-            f"""
-            with gpu_owner.GPUScheduler("20", "80", "5") as gpu_ids:
-                print(gpu_ids)
-            inf, nan = float("inf"), float("nan")
-            for name, value in {wrong!r}:
-                try:
-                    with gpu_owner.GPUScheduler(**{{name: value}}):
-                        print(name, value)
-                except ValueError as error:
-                    print(type(error).__name__)
-            """
-        )
-        self.assertEqual(lines, ["[0]", *["UsageError"] * len(wrong)])
 
     def test_after_torch_cuda_is_available(self):
         """CUDA shows all GPUs for the life of the process: the claim is one of these, and it numbers them."""
@@ -310,65 +254,6 @@ class Scheduler(OnMachine):
             self.assertEqual(script.line(), "ERR_CUDA_INITIALIZED")
             self.assertEqual(script.end(), (0, "", ""))
 
-    def test_contexts_of_this_process_hide_no_gpu_that_others_have_now(self):
-        """A GPU that is leased when a claim begins to wait is taken when it comes free, although this process is on another one."""
-        script = self.start(
-            TORCH
-            + textwrap.dedent(
-                """
-                with gpu_owner.GPUScheduler(specific_gpus=[1]) as gpu_ids:
-                    used()  # makes a context that stays
-                print("used")
-                input()
-                for claim in (
-                    lambda: gpu_owner.GPUScheduler(exclude=[1], num_gpus=3),
-                    lambda: gpu_owner.lock_gpu(uid=0, wait=True),
-                ):
-                    with claim() as gpu_ids:
-                        print([gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
-                        input()
-                    print("released")
-                    input()
-                try:
-                    gpu_owner.lock_gpu(uid=0)
-                except gpu_owner.GPUUnavailableError as error:
-                    print(error)
-                """
-            )
-        )
-        self.assertEqual(script.line(), "used")
-        for expected in ([0, 2, 3], [0]):
-            with self.occupied("--devices=0,2,3", "--gpus=3"):
-                script.go()
-                until(lambda: json.loads(self.gpu_owner("queue", "--json").decode()), "the script waits")
-            self.assertEqual(script.line(), str(expected))
-            script.go()
-            self.assertEqual(script.line(), "released")
-        with self.occupied("--devices=0"):
-            script.go()
-            code, out, err = script.end()
-        self.assertEqual((code, "leased by" in out, "inherited" in out + err), (0, True, False), out + err)
-
-    def test_within_what_cuda_shows(self):
-        """CUDA numbers those of a batch system's GPUs that it allows."""
-        lines = self.run_script(
-            TORCH
-            + textwrap.dedent(
-                """
-                assert torch.cuda.is_available()
-                with gpu_owner.GPUScheduler(specific_gpus=[3]) as gpu_ids:
-                    print(gpu_ids, same(gpu_ids[0]), used(), os.environ["CUDA_VISIBLE_DEVICES"])
-                try:
-                    with gpu_owner.GPUScheduler(specific_gpus=[0], max_wait_time=0.2) as gpu_ids:
-                        print("runs")
-                except gpu_owner.GPUOwnerError as error:
-                    print(error.code)
-                """
-            ),
-            {"CUDA_VISIBLE_DEVICES": "2,3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-        )
-        self.assertEqual(lines, ["[1] True 3 2,3", "ERR_INVALID_ARGUMENT"])
-
 
 class Lock(OnMachine):
     def test_each_entry_locks_and_each_exit_releases(self):
@@ -400,37 +285,6 @@ class Lock(OnMachine):
         with self.occupied("--devices=2"):
             script.go()
             self.assertEqual(script.end(), (0, "True\n", ""))
-
-    def test_one_lock_over_several(self):
-        lines = self.run_script(
-            """
-            from gpu_owner import lock_gpu
-            with lock_gpu(n=2, n_system_gpus=4) as lock:
-                print(lock.uid, os.environ["CUDA_VISIBLE_DEVICES"])
-                with lock_gpu() as more:
-                    print(more.uid, os.environ["CUDA_VISIBLE_DEVICES"])
-                    try:
-                        lock_gpu(n=2)
-                    except RuntimeError as error:
-                        print(error.code)
-                with lock:
-                    pass
-                print(lock.held, os.environ["CUDA_VISIBLE_DEVICES"])
-            print(lock.held, os.environ.get("CUDA_VISIBLE_DEVICES"))
-            """
-        )
-        self.assertEqual(lines, ["[0, 1] 0,1", "2 0,1,2", "ERR_GPU_UNAVAILABLE", "True 0,1", "False None"])
-
-    def test_locked_again_when_its_hold_was_killed(self):
-        script = self.start("lock = gpu_owner.lock_gpu(uid=1)\ninput()\nwith lock:\n    print(lock.held)\n    input()")
-        self.soon_held([1])
-        os.kill(self.status()[1]["lease"]["pid"], signal.SIGKILL)
-        self.soon_held([])
-        script.go()
-        self.assertEqual(script.line(), "True")
-        self.assertEqual(self.held(), [1])
-        script.go()
-        self.assertEqual(script.end(), (0, "", ""))
 
     def test_after_torch_cuda_is_available(self):
         lines = self.run_script(
@@ -520,42 +374,6 @@ class Idioms(OnMachine):
             print([here(f"cuda:{gpu}") for gpu in gpu_ids], here())
         """
 
-    def test_a_view_that_was_inherited_stays(self):
-        for visible, told in (
-            ("2,3", "[0, 1] [2, 3] [2] [2, 3] 2"),
-            ("1,0", "[0, 1] [0, 1] [0] [0, 1] 0"),
-        ):
-            self.assertEqual(self.witnessed(self.SCHEDULED, {"CUDA_VISIBLE_DEVICES": visible}), [told])
-
-    def test_numbers_as_text_in_a_job(self):
-        """f"{gpu_ids[0]}" is a number of CUDA's there, and would be another GPU in a child."""
-        source = """
-            import torch
-            with gpu_owner.GPUScheduler(num_gpus=2, memory_free_threshold_gb=1, power_threshold_w=None) as gpu_ids:
-                for text in (f"{gpu_ids[0]}", f"{gpu_ids[1]}", ",".join(f"{gpu}" for gpu in gpu_ids), "%d,%d" % tuple(reversed(gpu_ids)), str(gpu_ids)[1:-1]):
-                    print(below(text, ranks=text.count(",") + 1), end=" ")
-                print([here(f"cuda:{gpu}") for gpu in gpu_ids], here(), end=" ")
-                nested = [os.environ["GPU_OWNER_COMMAND"], "run", "--visible-devices=index", "--", sys.executable, "-S", "-c", CHILD]
-                outside = {name: value for name, value in os.environ.items() if name not in ("GPU_OWNER_JOB", "CUDA_VISIBLE_DEVICES")}
-                print(machine[subprocess.check_output(nested, env=outside).decode().strip()])
-            """
-        words = [sys.executable, "-c", "import gpu_owner, os, sys\n" + WITNESS + textwrap.dedent(source)]
-        job = self.start_words([str(COMMAND), "run", "--devices=1-3", "--gpus=2", "--", *words], {"GPU_OWNER_COMMAND": str(COMMAND)})
-        self.assertEqual(job.end(), (0, "[1] [2] [1, 2] [2, 1] [1, 2] [1, 2] 1 0\n", ""))
-
-    def test_narrow_for_those_who_want_it(self):
-        lines = self.witnessed(
-            """
-            with gpu_owner.GPUScheduler(specific_gpus=[2], visible="narrow") as gpu_ids:
-                print(gpu_ids, below(), here(f"cuda:{gpu_ids[0]}"), torch.cuda.device_count())
-            try:
-                gpu_owner.GPUScheduler(visible="some")
-            except ValueError as error:
-                print(error)
-            """
-        )
-        self.assertEqual(lines, ["[0] [2] 2 1", "visible: 'some' is neither 'all' nor 'narrow'"])
-
     def test_a_child_that_claims_what_its_parent_gave_it_is_told_so(self):
         script = self.start(
             """
@@ -582,17 +400,6 @@ class Idioms(OnMachine):
         )
         self.assertEqual(lines, ["[3] [3] 3", "True True False"])
 
-    def test_gpu_lock_shows_children_its_gpu_when_cuda_runs_already(self):
-        lines = self.witnessed(
-            """
-            print(here("cuda:1"))
-            with gpu_owner.lock_gpu(uid=3) as lock:
-                print(below(), below(str(lock.uid)), here(), here(lock[0]))
-            print("CUDA_VISIBLE_DEVICES" in os.environ)
-            """
-        )
-        self.assertEqual(lines, ["1", "[3] [3] 3 3", "False"])
-
     def test_an_owner_of_safe_gpu_lasts_until_the_process_ends(self):
         for program in (
             "def get_device():\n    owner = safe_gpu.GPUOwner()\n    return 'cuda:0'\ndevice = get_device()",
@@ -606,21 +413,6 @@ class Idioms(OnMachine):
                 self.assertEqual(self.held(), [0, 1])
                 script.go()
                 self.assertEqual(script.end(), (0, "", ""))
-
-    def test_an_owner_that_was_dropped_is_taken_up_again(self):
-        """The process can have no other GPUs once CUDA runs, and a program that asks for its device twice means the same."""
-        lines = self.witnessed(
-            """
-            def get_device():
-                owner = gpu_owner.GPUOwner()
-                return "cuda:0"
-            print(here(get_device()), here(get_device()), [gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
-            owner = gpu_owner.GPUOwner()
-            owner.release()
-            print([gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
-            """
-        )
-        self.assertEqual(lines, ["0 0 [0]", "[]"])
 
 
 class Mixed(OnMachine):
@@ -716,46 +508,6 @@ class SafeGPU(OnMachine):
         os.chmod(os.path.join(self.directory, "nvidia-smi"), 0o755)
         return {"PATH": f"{self.directory}:{self.env['PATH']}", "PYTHONPATH": f"{MODULE.parent}:{directory}"}
 
-    def test_the_original_beside_shares(self):
-        """As long as one share is held, a GPU is taken for it, whichever share came first."""
-        path = self.original()
-        tell = "from safe_gpu import safe_gpu\nprint(safe_gpu.get_free_gpus())"
-        shares = []
-        for _ in range(2):
-            shares.append(self.start_words([str(COMMAND), "hold", "--memory", "10GiB", "-n", "3"]))
-            shares[-1].line()
-        shares[0].process.kill()
-        shares[0].process.wait()
-        until(lambda: all(len(gpu["processes"]) == 1 for gpu in self.status()), "the killed share has ended")
-        self.assertEqual(self.run_script(tell, path), ["[]"])
-        shares[1].end()
-        self.assertEqual(self.run_script(tell, path), ["['0', '1', '2']"])
-
-    def test_times_of_the_lock(self):
-        """The next claim doesn't wait for placeholders, so two logs show their locks one after the other."""
-        lines = self.run_script(
-            """
-            import logging
-            logger = logging.getLogger()
-            logger.setLevel(logging.INFO)
-            logger.addHandler(type("Lines", (logging.Handler,), {"emit": lambda self, record: print(record.getMessage())})())
-            def placeholder(device_no):
-                print("placeholder", [gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
-            owner = gpu_owner.GPUOwner(2, placeholder, logger)
-            """
-        )
-        self.assertEqual(lines, [text.replace("INFO ", "") for text in ACQUIRED[:4]] + ["placeholder [0, 1]"] * 2)
-
-    def test_no_gpu(self):
-        lines = self.run_script(
-            """
-            owner = gpu_owner.GPUOwner(0)
-            print(owner.devices_taken, repr(os.environ["CUDA_VISIBLE_DEVICES"]))
-            owner.release_gpus()
-            """
-        )
-        self.assertEqual(lines, ["[] ''"])
-
     def test_releasing(self):
         script = self.start(
             STUB
@@ -786,59 +538,11 @@ class SafeGPU(OnMachine):
             script.go()
         self.assertEqual(script.end(), (0, "", ""))
 
-    def test_placeholders_of_pycuda(self):
-        lines = self.run_script(
-            """
-            import types
-            class Context:
-                def detach(self):
-                    print("detached")
-            driver = types.SimpleNamespace(init=lambda: print("init"), Device=lambda number: print("device", number) or types.SimpleNamespace(make_context=Context))
-            sys.modules["pycuda"], sys.modules["pycuda.driver"] = types.SimpleNamespace(driver=driver), driver
-            owner = gpu_owner.GPUOwner(2, gpu_owner.PyCudaPlaceholder())
-            owner.release_gpus()
-            """
-        )
-        self.assertEqual(lines, ["init", "device 0", "init", "device 1", "detached", "detached"])
-
-    def test_a_placeholder_whose_release_fails_keeps_no_gpu(self):
-        lines = self.run_script(
-            """
-            class Placeholder:
-                def __call__(self, device_no):
-                    return device_no
-                def release(self, placeholder):
-                    raise OSError("broken")
-            owner = gpu_owner.GPUOwner(2, Placeholder())
-            try:
-                owner.release()
-            except OSError as error:
-                print(error, owner.claim.held)
-            """
-        )
-        self.assertEqual(lines, ["broken False"])
-
-    def test_more_than_there_are(self):
-        self.assertEqual(
-            self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"]
-        )
-
 
 class Instances(OnMachine):
     """The originals know whole GPUs only, with one entry for each. Two of these four are divided."""
 
     machine = "a100x4-mig"
-
-    def test_one_entry_for_each_gpu(self):
-        lines = self.run_script(
-            """
-            free = gpu_owner.find_free_gpus(1)
-            print(gpu_owner.get_free_gpus(), [gpu["gpu_id"] for gpu in free], len(gpu_owner.get_gpu_info()), gpu_owner.get_total_num_gpus())
-            instances = [gpu.memory_free // 1024**2 for gpu in gpu_owner.status() if gpu.index == 0 and gpu.instance is not None]
-            print(len(instances) > 1, free[0]["memory_free"] == sum(instances))
-            """
-        )
-        self.assertEqual(lines, ["['0', '1', '2', '3'] [0, 1, 2, 3] 4 4", "True True"])
 
     def test_the_scheduler_gives_one(self):
         """The driver tells neither power nor utilization of an instance, and CUDA shows no more than one."""
@@ -877,20 +581,6 @@ class WSL(OnMachine):
             self.assertEqual(script.line(), line)
         self.assertEqual(script.end(), (0, "", ""))
         self.assertEqual(self.run_script(WITNESS + "owner = gpu_owner.GPUOwner()\nprint(below(), here('cuda:0'))"), ["[0] 0"])
-
-    def test_leases_keep_programs_apart(self):
-        """Nothing but the lease tells them of each other."""
-        with self.occupied("--gpus=1"):
-            lines = self.run_script(
-                """
-                for call in (gpu_owner.GPUOwner, gpu_owner.lock_gpu, gpu_owner.GPUScheduler(10, max_wait_time=0).__enter__):
-                    try:
-                        call()
-                    except RuntimeError as error:
-                        print(error.code, "leased by" in str(error))
-                """
-            )
-        self.assertEqual(lines, ["ERR_GPU_UNAVAILABLE True"] * 2 + ["ERR_TIMEOUT True"])
 
 
 class Windows(OnMachine):
@@ -986,19 +676,6 @@ class InJobs(OnMachine):
                         err, f"^gpu-owner: {package}[.a-z_]* claims from this job's GPUs, by gpu-owner's module in its place[.]\n$"
                     )
 
-    def test_numbers_that_safe_gpu_tells_count_the_gpus_of_the_job(self):
-        """Scripts print them in one process, and pass them to set_device in another."""
-        if importlib.util.find_spec("safe_gpu") is None:
-            self.skipTest("safe-gpu isn't installed (pip install safe-gpu)")
-        program = "from safe_gpu import safe_gpu; safe_gpu.claim_gpus({}, placeholder_fn=int); print(safe_gpu.gpu_owner.devices_taken)"
-        for form, gpus, count, expected in (("uuid", 1, 1, "[0]"), ("index", 3, 2, "[0, 1]")):
-            job = [str(COMMAND), "run", f"--visible-devices={form}", f"--gpus={gpus}", "--devices=1-3"]
-            script = self.start_words([*job, "--", sys.executable, "-c", program.format(count)])
-            self.assertEqual(script.end()[:2], (0, f"{expected}\n"))
-        two = "from safe_gpu import safe_gpu\nfor _ in '12': print(safe_gpu.GPUOwner(1, placeholder_fn=int).devices_taken)"
-        script = self.start_words([str(COMMAND), "run", "--gpus=2", "--devices=1,3", "--", sys.executable, "-c", two])
-        self.assertEqual(script.end()[:2], (0, "[0]\n[1]\n"))
-
     def test_bans_of_gpu_scheduler_stay(self):
         program = """
 import gpu_scheduler, gpu_scheduler.gpu_info as info, os
@@ -1015,14 +692,6 @@ except ValueError as error:
         script = self.start_words([str(COMMAND), "run", "--gpus=2", "--devices=1,2", "--", sys.executable, "-c", program])
         code, out, err = script.end()
         self.assertEqual((code, out), (0, "[2]\n2\nTrue True\n"), err)
-
-    def test_unchanged_programs_in_wsl(self):
-        self.env["GPU_OWNER_SIMULATE"] = "wsl"
-        for package in PROGRAMS:
-            with self.subTest(package):
-                script = self.program(package)
-                self.assertEqual((script.line().split()[0], self.held()), ("cuda:0", [0]))
-                self.assertEqual(script.end()[:2], (0, ""))
 
     def test_programs_side_by_side_share_the_gpus_of_their_job(self):
         words = [[sys.executable, "-c", PROGRAMS[name]] for name in ("gpu_lock", "gpu_scheduler")]

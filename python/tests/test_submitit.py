@@ -12,7 +12,7 @@ import unittest
 import zipfile
 
 from test_executor import SITE
-from test_gpu_owner import COMMAND, ROOT, OnMachine
+from test_gpu_owner import COMMAND, IS_SOAK, ROOT, OnMachine
 
 
 def lacks(*modules):
@@ -181,37 +181,7 @@ class Submitit(OnMachine):
         )
         self.assertEqual(lines, ["2 1", "2 1", "True", "2 1"])
 
-    def test_functions_run_on_other_machines(self):
-        far = os.path.join(self.directory, "far")
-        os.makedirs(os.path.join(self.directory, "none/gpu-owner"))
-        pathlib.Path(self.directory, "none/gpu-owner/config.yaml").write_text("hosts: [far]\n")
-        # As ssh does, but for the network.
-        ssh = pathlib.Path(self.directory, "ssh")
-        ssh.write_text(f"""#!/bin/sh
-export GPU_OWNER_SIMULATE_DIR={far} XDG_STATE_HOME={far}/state PATH={self.directory}/bin:$PATH
-while [ "$1" != -- ]; do shift; done
-shift 2
-exec sh -c "$*"
-""")
-        ssh.chmod(0o755)
-        os.mkdir(os.path.join(self.directory, "bin"))
-        os.symlink(str(COMMAND), os.path.join(self.directory, "bin/gpu-owner"))
-        self.env["GPU_OWNER_SSH"] = str(ssh)
-        lines = self.run_functions(
-            """
-            def where():
-                return os.path.basename(os.environ["GPU_OWNER_SIMULATE_DIR"])
-            here = executor().submit(where)
-            job = executor(gpuowner_on="far").submit(where)
-            print(here.result() != "far", job.result(), job.job_id.partition(":")[0])
-            while {here.state, job.state} & {"PENDING", "RUNNING"}:
-                time.sleep(0.5)
-            print(here.state, job.state)
-            """
-        )
-        self.assertEqual(lines, ["True far far", "COMPLETED COMPLETED"])
-
-    @unittest.skipIf(lacks("pytest"), lacks("pytest"))
+    @unittest.skipUnless(IS_SOAK and not lacks("pytest"), "in npm run test:soak, with pytest")
     def test_the_tests_of_submitit_for_its_local_executor(self):
         judge = "import submitit.local.local as local\nfrom gpu_owner.submitit_plugin import GPUOwnerExecutor\n"
         judge += "class LocalExecutor(GPUOwnerExecutor): pass\nlocal.LocalExecutor = LocalExecutor\n"
@@ -224,7 +194,7 @@ exec sh -c "$*"
         )
         self.assertRegex(lines[-1], "^3 passed")
 
-    @unittest.skipIf(lacks("hydra_plugins"), "needs hydra-submitit-launcher")
+    @unittest.skipUnless(IS_SOAK and not lacks("hydra_plugins"), "in npm run test:soak, with hydra-submitit-launcher")
     def test_hydra_submits_its_jobs(self):
         shutil.copytree(str(ROOT / "examples/recipes/hydra_plugins"), os.path.join(self.directory, "hydra_plugins"))
         program = "import os, hydra\n@hydra.main(version_base=None, config_path=None)\n"
