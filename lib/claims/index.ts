@@ -5,7 +5,7 @@ export { bookedGroup, bookedUser, PERIODS, repeatsOf } from './booking-wish.ts';
 export type { Claim } from './claim.ts';
 export { evaluateWithReasons, type GPUStatus, type JudgedGPU, statusesOf } from './find.ts';
 export { askForEnergy, noteLooks, readIdle } from './idle.ts';
-export { findIntruders, whereJobComputes } from './intruders.ts';
+export { findIntruders } from './intruders.ts';
 export {
   type ClaimCounts,
   type ClaimSteps,

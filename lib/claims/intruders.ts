@@ -121,27 +121,3 @@ function intrudersText(
   const compute = found.length > 1 ? 'compute' : 'computes';
   return `${name}${whose}${more} ${compute} on it without a claim`;
 }
-
-/**
- * Tells a job that its processes compute on GPUs which it hasn't claimed; null: on none.
- * @param own the UUIDs of its GPUs
- */
-export function whereJobComputes(own: readonly string[], gpus: readonly (GPU & LeasedGPU)[]): string | null {
-  const holders = new LeaseHolders(gpus);
-  const isOwn = ({ uuid }: { uuid: string }) => own.includes(uuid);
-  const found = gpus.filter(
-    (gpu) =>
-      !isOwn(gpu) &&
-      !isDivided(gpu) &&
-      (gpu.processes ?? []).some(
-        ({ pid, type }) => type === 'compute' && holders.leasedElsewhere(pid, gpu)?.some(isOwn),
-      ),
-  );
-  if (found.length === 0) return null;
-  const where = found.map((gpu) => {
-    const user = gpu.lease === null ? '' : sanitize(gpu.lease.user, MAX_USER_NAME_LENGTH);
-    return `GPU ${label(gpu)}, which ${user === '' ? 'it has not claimed' : `is leased by ${user}`}`;
-  });
-  const labels = gpus.filter(isOwn).map(label).join(', ');
-  return `this job computes on ${where.join(', and on ')}; its own ${own.length === 1 ? 'is' : 'are'} GPU ${labels}: don't set CUDA_VISIBLE_DEVICES`;
-}

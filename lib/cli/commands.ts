@@ -46,5 +46,4 @@ export const INTERNAL: Commands = {
   ),
   mover: entry('move waiting jobs between machines', () => import('./internal.ts'), 'MOVER'),
   'settle-move': entry('decide where a job that moves starts', () => import('./internal.ts'), 'SETTLE_MOVE'),
-  'tell-job': entry("tell a job that it computes on others' GPUs", () => import('./internal.ts'), 'TELL_JOB'),
 };

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { removeOlder, shellWords, stateDirectory } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { usage } from './command-line.ts';
-import { print, say } from './output.ts';
+import { print } from './output.ts';
 
 const NO_OPTIONS = [{ options: {} }];
 
@@ -61,21 +61,5 @@ export const SETTLE_MOVE: Command = {
       throw usage('settle-move is for gpu-owner itself');
     const action = isPlain ? name : { cancel: parseMove(other ?? '').key };
     print(JSON.stringify([await settleMove(JobStore.open(), parseMove(key).key, action)]));
-  },
-};
-
-/** The placeholder asks again. */
-const NOTHING_FOUND = 1;
-
-export const TELL_JOB: Command = {
-  usage: 'LOCK-DIRECTORY UUID...',
-  about: 'Tells a job, on standard error, that it computes on GPUs that it has not claimed.',
-  groups: NO_OPTIONS,
-  run: async ({ positionals: [lockDirectory, ...uuids] }) => {
-    const { whereJobComputes } = await import('../claims/index.ts');
-    const { getGPUs } = await import('../status/index.ts');
-    const text = whereJobComputes(uuids, await getGPUs(lockDirectory ? { lockDirectory } : {}));
-    if (text === null) process.exit(NOTHING_FOUND);
-    say(text);
   },
 };

@@ -11,9 +11,8 @@ import {
 } from '../claims/index.ts';
 import { simulatedVariables } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isInstance } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
-import { ownProgram, setVariables, systemError } from '../platform/index.ts';
+import { setVariables, systemError } from '../platform/index.ts';
 import { type IdleLimit, idleOptions, meterOptions, shareOptions } from './idle-limit.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import {
@@ -62,15 +61,8 @@ export function claimForJob(settings: Settings, wait: JobWait | null, start?: St
   return claimForCommands(settings, wait === null ? null : { ...wait, ...handover }, {
     ownEnvironment: true,
     startPlaceholder: async ({ gpus, claim: { suspects } }) =>
-      PlaceholderProcess.start(gpus, settings, startTimeout(gpus, suspects), lookout(settings, gpus)),
+      PlaceholderProcess.start(gpus, settings, startTimeout(gpus, suspects)),
   });
-}
-
-/** The words of a program that tells a job of GPUs on which it computes without a claim. */
-function lookout({ request }: Settings, gpus: readonly GPU[]): string[] {
-  if (!request.isJob || gpus.some(isInstance)) return [];
-  const uuids = gpus.map(({ uuid }) => uuid);
-  return ownProgram('tell-job', request.lockDirectory ?? '', ...uuids);
 }
 
 /**

@@ -34,21 +34,10 @@ export class PlaceholderProcess {
 
   /**
    * Starts one for a command; {@link awaitReady} must follow. CUDA_VISIBLE_DEVICES of this process must show them.
-   * @param timeoutMs how long CUDA may take to start
-   * @param lookout with 'auto', a program and its arguments that run now and then if the command has not used the GPUs in time, until it
-   *   ends with another code than 1 @returns null: none is wanted, or these GPUs admit none @throws ERR_PLACEHOLDER
+   * @param timeoutMs how long CUDA may take to start @returns null: none is wanted, or these GPUs admit none @throws ERR_PLACEHOLDER
    */
-  static start(
-    gpus: readonly GPU[],
-    settings: Settings,
-    timeoutMs: number,
-    lookout: readonly string[] = [],
-  ): PlaceholderProcess | null {
-    const started = PlaceholderProcess.#spawn(
-      gpus,
-      settings,
-      lookout.flatMap((word) => ['--lookout', word]),
-    );
+  static start(gpus: readonly GPU[], settings: Settings, timeoutMs: number): PlaceholderProcess | null {
+    const started = PlaceholderProcess.#spawn(gpus, settings, []);
     if (started === null) return null;
     const { placeholder, output } = started;
     placeholder.#starting = { until: now() + timeoutMs, output };

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -9,7 +10,6 @@
 #include "bindings/bindings.h"
 #include "locks/held.h"
 #include "nvml/driver.h"
-#include "process/fair_mutex.h"
 #include "process/interrupt.h"
 #include "process/thread.h"
 
@@ -222,7 +222,7 @@ size_t copy_published(Napi::Float64Array numbers) {
   return source.numbers.size();
 }
 
-using DriverLock = std::unique_lock<process::FairMutex>;
+using DriverLock = std::unique_lock<std::timed_mutex>;
 
 // After something was asked of the driver: has it not come back, this process's end may be late. Needs the driver's
 // mutex.
@@ -231,11 +231,13 @@ void prepare_for_late_end() {
 }
 
 // Not locked when a handled signal came first.
-DriverLock lock_on_main_thread(process::FairMutex& mutex) {
+DriverLock lock_on_main_thread(std::timed_mutex& mutex) {
   DriverLock lock(mutex, std::try_to_lock);
   if (lock.owns_lock()) return lock;
   const process::Interrupt interrupt;
-  return mutex.lock_unless([&] { return interrupt.signal() != 0; }) ? DriverLock(mutex, std::adopt_lock) : DriverLock();
+  while (interrupt.signal() == 0 && !lock.try_lock_for(std::chrono::nanoseconds(process::kMaxSleep))) {
+  }
+  return lock;
 }
 
 constexpr int kInterrupted = -1;

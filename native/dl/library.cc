@@ -3,9 +3,6 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include <cstddef>
-#include <mutex>
-
 #include "dl/inspect.h"
 #include "dl/search.h"
 
@@ -68,45 +65,8 @@ std::string loaded_from(void* handle) {
   return map->l_name != nullptr ? map->l_name : "";
 }
 
-namespace {
-
-// How many libraries this process has loaded so far; 0 where the linker doesn't tell.
-unsigned long long loads_so_far() {
-  unsigned long long loads = 0;
-  const auto note = [](dl_phdr_info* info, size_t size, void* out) {
-    if (size >= offsetof(dl_phdr_info, dlpi_subs)) *static_cast<unsigned long long*>(out) = info->dlpi_adds;
-    return 1;  // all have the same number
-  };
-  dl_iterate_phdr(note, &loads);
-  return loads;
-}
-
-}  // namespace
-
 void* already_loaded(const std::string& path) {
-  // For one that isn't, the linker searches the disk each time. One that is stays so: each answer is a reference to it.
-  struct Known {
-    std::string path;
-    unsigned long long missing_at;  // the number of loads
-    void* handle;
-  };
-  // A list: std::map is in libstdc++, which the placeholder does without.
-  static std::mutex mutex;
-  static auto* all = new std::vector<Known>;
-  const unsigned long long loads = loads_so_far();
-  const std::lock_guard<std::mutex> lock(mutex);
-  Known* known = nullptr;
-  for (Known& each : *all) {
-    if (each.path == path) known = &each;
-  }
-  if (known == nullptr) {
-    all->push_back({path, 0, nullptr});
-    known = &all->back();
-  }
-  if (known->handle != nullptr || (loads != 0 && known->missing_at == loads)) return known->handle;
-  if (inspect_candidate(path).loadable) known->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-  known->missing_at = loads;
-  return known->handle;
+  return inspect_candidate(path).loadable ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) : nullptr;
 }
 
 void* symbol(void* handle, const char* name) { return dlsym(handle, name); }

@@ -7,7 +7,6 @@
 
 #include "process/futex.h"
 #include "process/interrupt.h"
-#include "process/spin.h"
 #include "process/thread.h"
 
 namespace gpu_owner::nvml {
@@ -15,7 +14,6 @@ namespace gpu_owner::nvml {
 using process::futex_wait;
 using process::futex_wake;
 using process::monotonic_nanoseconds;
-using process::spin_while;
 
 namespace {
 
@@ -165,9 +163,7 @@ void* Driver::serve(void* pointer) {
   const std::unique_ptr<std::shared_ptr<Worker>> own(static_cast<std::shared_ptr<Worker>*>(pointer));
   Worker& worker = **own;
   for (uint32_t served = 0;;) {
-    if (!spin_while(worker.posted, served)) {
-      while (worker.posted.load() == served) futex_wait(worker.posted, served, 3'600'000 * kMillisecond);
-    }
+    while (worker.posted.load() == served) futex_wait(worker.posted, served, 3'600'000 * kMillisecond);
     served = worker.posted.load();
     std::shared_ptr<Job> job;
     {
@@ -227,7 +223,6 @@ void Driver::add_helpers(const std::shared_ptr<Job>& job) {
 Driver::Wait Driver::wait_for(const std::shared_ptr<Job>& shared, bool on_main_thread, int64_t timeout) {
   Job& job = *shared;
   const int64_t start = monotonic_nanoseconds();
-  if (spin_while(job.over, 0)) return Wait::done;
   std::unique_ptr<process::Interrupt> interrupt;
   if (on_main_thread) interrupt = std::make_unique<process::Interrupt>();
   uint64_t answered = job.answers();

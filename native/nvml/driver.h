@@ -3,12 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "nvml/device.h"
 #include "nvml/topology.h"
-#include "process/fair_mutex.h"
 
 namespace gpu_owner::nvml {
 
@@ -52,8 +52,8 @@ class Driver {
   // Changes with them.
   uint32_t described() const { return described_; }
 
-  // One snapshot at a time, in the order in which threads asked.
-  process::FairMutex& mutex() { return mutex_; }
+  // One snapshot at a time.
+  std::timed_mutex& mutex() { return mutex_; }
 
  private:
   struct Job;
@@ -81,7 +81,7 @@ class Driver {
   void collect(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples);
   bool is_stuck(uint32_t gpu);
 
-  process::FairMutex mutex_;
+  std::timed_mutex mutex_;
   Library library_;
   std::string version_;
   bool ready_ = false;

@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -44,12 +43,11 @@ struct Options {
   std::string nvml, cuda;
   std::vector<std::string> uuids;
   size_t bytes = 1024 * 1024;
-  int64_t seconds = 60;              // 0 = until standard input is closed
-  bool idle = false;                 // no command is under way as yet
-  bool shared = false;               // other jobs have shares of the GPUs
-  bool list = false;                 // instead: print the UUIDs of CUDA's devices in CUDA's order
-  uint64_t meter = 0;                // instead: print what the GPUs did since then, in microseconds since 1970
-  std::vector<std::string> lookout;  // a program and its arguments
+  int64_t seconds = 60;  // 0 = until standard input is closed
+  bool idle = false;     // no command is under way as yet
+  bool shared = false;   // other jobs have shares of the GPUs
+  bool list = false;     // instead: print the UUIDs of CUDA's devices in CUDA's order
+  uint64_t meter = 0;    // instead: print what the GPUs did since then, in microseconds since 1970
 };
 
 int usage(const char* problem) {
@@ -89,8 +87,6 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
       options.seconds = strtoll(value, nullptr, 10);
     } else if (name == "--meter") {
       options.meter = strtoull(value, nullptr, 10);
-    } else if (name == "--lookout") {
-      options.lookout.emplace_back(value);
     } else {
       problem = "unknown option " + name;
       return false;
@@ -270,58 +266,6 @@ void* end_with_input(void*) {
   }
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& words) {
-  std::vector<char*> result;
-  for (const std::string& word : words) result.push_back(const_cast<char*>(word.c_str()));
-  result.push_back(nullptr);
-  return result;
-}
-
-constexpr int kNothingFound = 1;
-constexpr int64_t kLongestPause = 3600;  // seconds
-
-// Opens the standard error of the program that started this one, which didn't hand it on: where the driver hangs, a
-// pipe must not stay open here. The program that is started gets it, under this number or 2. -1: there is none, or
-// another program has become the parent.
-int standard_error_of_parent() {
-  const std::string directory = "/proc/" + std::to_string(getppid());
-  char name[16] = "";
-  const int comm = open((directory + "/comm").c_str(), O_RDONLY | O_CLOEXEC);
-  if (comm < 0 || read(comm, name, sizeof name - 1) < 0) return -1;
-  close(comm);
-  if (strncmp(name, "gpu-owner", strlen("gpu-owner")) != 0) return -1;
-  return open((directory + "/fd/2").c_str(), O_WRONLY | O_APPEND | O_NOCTTY);
-}
-
-// Runs the program until it has found something or standard input is closed, less and less often.
-[[noreturn]] void look_out(const Options& options) {
-  for (int64_t pause = options.seconds;; pause = std::min(2 * pause, kLongestPause)) {
-    const int output = standard_error_of_parent();
-    if (output < 0) _exit(0);
-    const pid_t child = fork();
-    if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      dup2(output, STDERR_FILENO);
-      execv(options.lookout[0].c_str(), pointers(options.lookout).data());
-      _exit(127);
-    }
-    close(output);
-    int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) != child) _exit(0);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != kNothingFound) _exit(0);
-    pollfd input = {STDIN_FILENO, 0, 0};
-    if (poll(&input, 1, static_cast<int>(pause * 1000)) != 0) _exit(0);
-  }
-}
-
-// A new program has no context on the GPUs: they are the command's alone from now on.
-[[noreturn]] void become_lookout(const Options& options) {
-  std::vector<std::string> words = {"gpu-owner-placeholder", "--seconds", std::to_string(options.seconds)};
-  for (const std::string& word : options.lookout) words.insert(words.end(), {"--lookout", word});
-  execv("/proc/self/exe", pointers(words).data());
-  _exit(0);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -331,7 +275,6 @@ int main(int argc, char** argv) {
   // The terminal's Ctrl-C is for the command; the other end of standard input decides when to go.
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}) ::signal(signal, SIG_IGN);
   if (!parse(std::vector<const char*>(argv + 1, argv + argc), options, problem)) return usage(problem.c_str());
-  if (options.uuids.empty() && !options.lookout.empty()) look_out(options);
   if (options.uuids.empty() && !options.list) return usage("no --uuid given");
 
   if (options.meter > 0) _exit(meter(options));
@@ -372,10 +315,7 @@ int main(int argc, char** argv) {
     if (poll(&change, 1, looking || changed < 0 ? kPollMs : -1) > 0) eventfd_read(changed, &count);
     const int64_t since = going;
     if (since == 0 || options.seconds == 0) continue;
-    if (process::monotonic_nanoseconds() > since + options.seconds * kSecond) {
-      if (!options.lookout.empty()) become_lookout(options);
-      break;
-    }
+    if (process::monotonic_nanoseconds() > since + options.seconds * kSecond) break;
     if (watching && watch.all_taken()) break;
   }
   _exit(0);

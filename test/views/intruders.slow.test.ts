@@ -1,8 +1,6 @@
-// A job that computes on a GPU which another job has leased, as all that show the machine tell it.
-import { userInfo } from 'node:os';
 import { afterEach, expect, test } from 'vitest';
 import { command, Machine, output } from '../support/machine.ts';
-import { until, withTimeouts } from '../support/time.ts';
+import { until } from '../support/time.ts';
 
 let machine: Machine;
 afterEach(() => machine.close());
@@ -57,50 +55,4 @@ test("a sweep's placeholder is none while the sweep holds another GPU in its own
     expect((await json('top'))[0].intruders.length).toBe(expected);
     expect(/without a claim/.test((await json('status'))[0].reason)).toBe(expected === 1);
   }
-});
-
-test('a job that computes on another GPU than its own gets a warning in its log, also if it begins late', async () => {
-  machine = new Machine(2);
-  await output(machine.startCommand(['run', '--devices', '0', '--', ...occupy(0)]), /ready/);
-  const [shell, option, script] = machine.untilFile('go', 0) as [string, string, string];
-  const job = ['--devices', '1', '--', shell, option, `${script}; sleep 600 | "$0" "$@"`, ...occupy(0)];
-  const env = withTimeouts({ placeholder: 1_000 });
-  expect((await machine.runCommand(['submit', ...job], { env })).stdout).toBe('1\n');
-  try {
-    await until(() => machine.processes(1).length === 1); // the placeholder
-    await until(() => machine.processes(1).length === 0);
-    machine.touch('go');
-    const told = async () =>
-      (await machine.runCommand(['logs', '1'])).stdout.split('\n').filter((line) => /^gpu-owner/.test(line));
-    await until(async () => (await told()).length > 0);
-    expect(await told()).toEqual([
-      `gpu-owner: this job computes on GPU 0, which is leased by ${userInfo().username}; its own is GPU 1: don't set CUDA_VISIBLE_DEVICES`,
-    ]);
-  } finally {
-    await machine.runCommand(['cancel', '1']);
-  }
-});
-
-test('a job’s warning names all GPUs that it has not claimed, and none of its own', async () => {
-  machine = new Machine(4);
-  const words = occupy(0).slice(0, -1);
-  const start = async (devices: string, gpus: number[]) => {
-    const script = `${gpus.map((gpu) => `"$0" "$@" ${gpu} &`).join(' ')} wait`;
-    const run = machine.startCommand(['run', '--devices', devices, '--', 'sh', '-c', script, ...words]);
-    const ready = new RegExp(gpus.map(() => 'ready').join('[\\s\\S]*') || '^');
-    await output(run, ready);
-  };
-  await start('2', [2]);
-  await start('0,1', [0, 2, 3]);
-  const uuids = (await json('status')).map(({ uuid }: { uuid: string }) => uuid);
-  const tell = async (...gpus: number[]) => {
-    const { code, stderr } = await machine.runCommand(['tell-job', '', ...gpus.map((gpu) => uuids[gpu])]);
-    return { code, stderr };
-  };
-  expect(await tell(2)).toEqual({ code: 1, stderr: '' });
-  const { code, stderr } = await tell(0, 1);
-  expect(code).toBe(0);
-  expect(stderr).toMatch(
-    /^gpu-owner: this job computes on GPU 2, which is leased by [^ ]+, and on GPU 3, which it has not claimed; its own are GPU 0, 1: don't set CUDA_VISIBLE_DEVICES\n$/,
-  );
 });

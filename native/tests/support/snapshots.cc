@@ -14,7 +14,7 @@ Driver& opened_driver() {
 
 void snapshot(Samples& samples, const std::vector<uint32_t>* only) {
   Driver& driver = Driver::instance();
-  const std::lock_guard<gpu_owner::process::FairMutex> turn(driver.mutex());
+  const std::lock_guard<std::timed_mutex> turn(driver.mutex());
   CHECK(driver.take_snapshot(samples, only, false));
 }
 
