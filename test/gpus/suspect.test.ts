@@ -76,16 +76,10 @@ describe('the table of what CUDA says', () => {
     expect((code.remedy.match(/`/g) ?? []).length % 2).toBe(0);
   });
 
-  test('is that of docs/troubleshooting.md', () => {
-    // The page says once how a GPU is reset.
-    const reset = `${resetOf('N')}, or reboot.`;
-    const rows = Object.entries(CUDA_CODES).map(([code, { name, cause, remedy, blames }]) => {
-      const advice = remedy.replace(reset, '[Reset the GPU](#reset-a-gpu).').replaceAll('|', '\\|');
-      return `| ${code} | \`${name}\` | ${blames} | ${cause} | ${advice} |\n`;
-    });
+  test('is told once more on docs/troubleshooting.md how a GPU is reset', () => {
     const page = readFileSync(new URL('../../docs/troubleshooting.md', import.meta.url), 'utf8');
-    expect(page).toContain(rows.join(''));
-    expect(page.replaceAll('\n', ' ')).toContain(reset.replace('Reset the GPU: e', '### Reset a GPU  E'));
+    const reset = `${resetOf('N')}, or reboot.`.replace('Reset the GPU: e', '### Reset a GPU  E');
+    expect(page.replaceAll('\n', ' ')).toContain(reset);
   });
 
   test('and all other advice names what keeps a GPU from being reset, or its MIG mode from being changed', () => {
