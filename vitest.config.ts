@@ -58,8 +58,9 @@ export default defineConfig({
     globalSetup: ['test/setup/built.ts', 'test/setup/bundles.ts'],
     setupFiles: ['test/setup/limits.ts'],
     pool: 'forks',
-    // What esbuild makes of a file is kept: four projects in two runs would each compile nearly all files.
-    experimental: { fsModuleCache: true },
+    // What esbuild makes of a file is kept: four projects in two runs would each compile nearly all files. Not by hand: errors of the
+    // global setup can't be printed then.
+    experimental: { fsModuleCache: process.env.CI === 'true' },
     // Most tests wait for processes, two thirds of the time: this many keep the two processors busy on which CI runs.
     maxWorkers: 5,
     // Tests that are marked as concurrent do little but wait.
