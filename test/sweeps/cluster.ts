@@ -123,7 +123,8 @@ export class Cluster {
   }
 
   words(number: number, words: string[]): string[] {
-    return ['ip', 'netns', 'exec', this.namespace(number), ...words];
+    const named = ['unshare', '--uts', 'sh', '-c', `hostname machine${number} && exec "$@"`, 'sh'];
+    return ['ip', 'netns', 'exec', this.namespace(number), ...named, ...words];
   }
 
   namespace(name: string | number): string {

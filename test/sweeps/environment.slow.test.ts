@@ -79,11 +79,11 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     const key = server.command('--scan', '--pattern', '*:t-*[^s]').trim();
     const places = server.command('--scan', '--pattern', 'gpu-owner-tasks:*:logs').trim();
     const logs = async () => (await experiment.run(['logs', 'grid_0'], { env })).stdout;
-    const [worker, , ...others] = JSON.parse(server.command('HGET', key, 'pb'));
+    const worker = JSON.parse(server.command('HGET', key, 'pb'));
     const host = (name: string) =>
-      server.command('HSET', key, 'pb', JSON.stringify([worker, name, ...others]));
+      server.command('HSET', key, 'pb', JSON.stringify({ ...worker, host: name }));
     const log = (path: string) =>
-      server.command('HSET', places, others.at(-1), JSON.stringify({ path, from: 0, to: 9 }));
+      server.command('HSET', places, worker.token, JSON.stringify({ path, from: 0, to: 9 }));
 
     const secret = join(experiment.machine.directory, 'secret');
     writeFileSync(secret, 'a secret\n');

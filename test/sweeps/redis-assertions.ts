@@ -9,20 +9,20 @@ local found = {tasks = {}, counts = {}, living = 0, jobs = {}}
 for _, state in ipairs(states) do found.counts[state] = 0 end
 local function isIn(set, id) return redis.call('ZSCORE', B .. set, id) and true or false end
 for number, id in ipairs(redis.call('ZRANGE', P .. 'order', 0, -1)) do
-  local name, data, progress, holder, made, stalls, priority =
-    unpack(redis.call('HMGET', B .. id, 'name', 'data', 'progress', 'pb', 'atm', 'stc', 'priority'))
+  local name, data, progress, holder, made, stalls =
+    unpack(redis.call('HMGET', B .. id, 'name', 'data', 'progress', 'pb', 'atm', 'stc'))
   local status = progress and cjson.decode(progress) or {}
   local state = isIn('completed', id) and 'completed' or isIn('failed', id) and 'failed' or 'pending'
   if redis.call('LPOS', B .. 'active', id) then state = 'active' end
-  if state == 'pending' and priority == '2097151' then state = 'cancelled' end
+  if redis.call('SISMEMBER', P .. 'cancelled', id) == 1 then state = 'cancelled' end
   found.counts[state] = found.counts[state] + 1
   local attempts, known = {}, {}
   for _, each in ipairs(status.attempts or {}) do
     known[each.token] = true
-    attempts[#attempts + 1] = {outcome = each.excused and 'excused' or each.outcome, why = each.error ~= cjson.null and each.error or ''}
+    attempts[#attempts + 1] = {outcome = each.outcome, why = each.error ~= cjson.null and each.error or ''}
   end
   local who = holder and cjson.decode(holder)
-  if who and not known[who[6]] and (state == 'active' or (state == 'completed' and who[5] ~= 'table')) then
+  if who and not known[who.token] and (state == 'active' or (state == 'completed' and who.token:sub(1, 6) ~= 'table-')) then
     attempts[#attempts + 1] = {outcome = state == 'active' and 'none' or 'completed', why = ''}
     if state == 'active' then found.living = found.living + 1 end
   end
@@ -51,12 +51,9 @@ interface Found {
 
 /** As the queue has written it down. */
 interface RedisAttempt {
-  /** As the queue has it; 'excused': lost, and not counted, since its worker was heard of again. */
   outcome: string;
   why: string;
 }
-
-const NOT_COUNTED = ['given-back', 'excused'];
 
 export interface RedisOutcomes extends TaskOutcomes {
   /** By state. */
@@ -77,7 +74,7 @@ export function redisOutcomes(server: RedisServer, project: string): RedisOutcom
       tables: places.map(([, directory]) => directory as string),
     })),
     givenBack: [...attempts].flatMap(([name, all]) =>
-      all.filter(({ outcome }) => NOT_COUNTED.includes(outcome)).map(({ why }) => ({ name, why })),
+      all.filter(({ outcome }) => outcome === 'given-back').map(({ why }) => ({ name, why })),
     ),
     // Once all have ended, nothing of BullMQ may still be under way.
     check: Object.values(found.jobs).every((count) => count === 0) ? 'ok' : JSON.stringify(found.jobs),
@@ -91,7 +88,7 @@ export function redisOutcomes(server: RedisServer, project: string): RedisOutcom
 export function miscounted({ tasks, attempts }: RedisOutcomes): string[] {
   return tasks.flatMap(({ name, starts }) => {
     const all = attempts.get(name) ?? [];
-    const counted = all.filter(({ outcome }) => !NOT_COUNTED.includes(outcome)).length;
+    const counted = all.filter(({ outcome }) => outcome !== 'given-back').length;
     const outcomes = all.map(({ outcome }) => outcome).join(', ');
     return counted === starts ? [] : [`${name} has ${starts} starts, and its attempts were ${outcomes}`];
   });

@@ -1,7 +1,7 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { errorReason, formatDuration, sanitize, timestamp } from '../../platform/index.ts';
 import { refuseOtherThanFile } from '../project/index.ts';
-import { type AttemptInfo, lacksResult, pagesAfter, type Queue, type WorkerInfo } from '../queue/index.ts';
+import { type AttemptInfo, completionsAfter, type Queue, type WorkerInfo } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 
 /** `experiment_manager.log`: a line per event, with its time, appended. A file that can't be written stops nothing, and lacks these lines. */
@@ -88,7 +88,7 @@ function describeAttempt(attempt: AttemptInfo, self: string): string {
     case null:
       return `Assigned task ${taskName} to ${worker}`;
     case 'completed':
-      return `Task ${taskName} completed by ${worker}${lacksResult(attempt) ? ' without a result' : ''}`;
+      return `Task ${taskName} completed by ${worker}`;
     case 'failed':
       return `Task ${taskName} failed on ${worker}${why}`;
     case 'given-back':
@@ -130,7 +130,7 @@ export class AttemptEvents {
   /** Skips everything before now. */
   async begin(): Promise<void> {
     this.#cursor = 0;
-    for await (const before of this.#news()) this.#cursor = before.at(-1)?.sequence ?? 0;
+    for await (const { sequence } of completionsAfter(this.#queue, 0)) this.#cursor = sequence;
     for (const attempt of await this.#queue.attempts('living')) {
       if (!this.#isOwn(attempt.worker)) this.#living.set(attempt.token, attempt);
     }
@@ -167,23 +167,16 @@ export class AttemptEvents {
     await this.#logCompletions();
   }
 
-  /** Completions since the last one that was seen. */
-  #news() {
-    return pagesAfter((after, limit) => this.#queue.completed(after, limit), this.#cursor);
-  }
-
   /** Logs tasks that began and ended between two updates. */
   async #logCompletions(): Promise<void> {
-    for await (const news of this.#news()) {
-      for (const { sequence, task, source } of news) {
-        this.#cursor = sequence;
-        if (this.#completed.delete(task.id) || source === 'table') continue;
-        const attempts = await this.#queue.attempts({ taskId: task.id });
-        const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-        if (last === undefined || this.#isOwn(last.worker)) continue;
-        if (!this.#living.delete(last.token)) this.#log({ ...last, outcome: null });
-        this.#log(last);
-      }
+    for await (const { sequence, task, source } of completionsAfter(this.#queue, this.#cursor)) {
+      this.#cursor = sequence;
+      if (this.#completed.delete(task.id) || source === 'table') continue;
+      const attempts = await this.#queue.attempts({ taskId: task.id });
+      const last = attempts.findLast(({ outcome }) => outcome === 'completed');
+      if (last === undefined || this.#isOwn(last.worker)) continue;
+      if (!this.#living.delete(last.token)) this.#log({ ...last, outcome: null });
+      this.#log(last);
     }
   }
 }

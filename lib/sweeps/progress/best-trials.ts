@@ -1,12 +1,6 @@
 import { sanitize } from '../../platform/index.ts';
 import type { SweepTrials } from '../../shapes/index.ts';
-import {
-  type Completed,
-  type Completion,
-  completionsAfter,
-  type Queue,
-  type SearchRecord,
-} from '../queue/index.ts';
+import { type Completion, completionsAfter, type Queue, type SearchRecord } from '../queue/index.ts';
 import { formatValue, Literal, type Task, type Value, type Values } from '../task/index.ts';
 
 /** The member of a result that says at which step a trial was stopped early. */
@@ -158,7 +152,7 @@ export function stepOf(result: Values): number | null {
 /** Whether a task is a trial of a search. */
 export function isTrial(
   { phase, left }: Pick<SearchRecord, 'phase' | 'left'>,
-  { id, destinations }: Completed['task'],
+  { id, destinations }: Completion['task'],
 ): boolean {
   return destinations.some((each) => each.phase === phase) && !Object.hasOwn(left, id);
 }

@@ -1,4 +1,4 @@
-export { findProject, keepIdentity, openProject, type Project, readIdentity } from './project.ts';
+export { findProject, openProject, type Project } from './project.ts';
 export {
   isInside,
   isShared,

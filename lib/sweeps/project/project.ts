@@ -15,7 +15,6 @@ import {
   hostName,
   nearest,
   networkFileSystem,
-  readSmallFile,
   sanitize,
   schema,
   showValue,
@@ -52,7 +51,6 @@ const STATE = '.gpu-owner';
 /** In the state directory of a project on a network file system: names the host and the directory that has the state. */
 const POINTER = 'elsewhere.json';
 /** Tells this project from others of the same name, in task lists on a server. */
-const IDENTITY = 'identity';
 
 /**
  * The project in a directory; its state directory is made if need be.
@@ -78,18 +76,6 @@ export function openProject(directory: string, settings: ProjectSettings = {}): 
 export function findProject(directory: string, settings: ProjectSettings = {}): Project | null {
   const { exists, project } = locate(directory, settings);
   return exists ? project : null;
-}
-
-/** The identity of a project, which its task lists on a server remember. null: it has none yet. @throws ERR_QUEUE */
-export function readIdentity(directory: string): string | null {
-  const { project, exists } = locate(directory, { isOnServer: true });
-  const text = exists ? readSmallFile(join(project.state, IDENTITY)) : null;
-  return text?.trim() || null;
-}
-
-/** Gives a project an identity that it lacks. @throws ERR_QUEUE */
-export function keepIdentity(directory: string, identity: string): void {
-  write(join(openProject(directory, { isOnServer: true }).state, IDENTITY), `${identity}\n`);
 }
 
 function locate(

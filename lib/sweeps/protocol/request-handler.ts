@@ -1,7 +1,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { hostName, isLoopback, sanitize, sleep } from '../../platform/index.ts';
 import { formatProgress } from '../progress/index.ts';
-import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
+import { type AttemptInfo, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import type { RequestAnswer } from './connection.ts';
 import { ACK, describeTask, NO_TASK, type Request, RequestError, whyRejected } from './messages.ts';
@@ -76,8 +76,12 @@ export class RequestHandler {
         return this.#complete(request);
       case 'task_failed': {
         const failure = { error: request.error, retry: true };
-        const fail = async (token: string) => (await this.#options.queue.fail(token, failure)) !== null;
-        return this.#end(request, fail, 'failed');
+        // A worker that repeats itself because an answer was lost makes no mistake.
+        return this.#end(
+          request,
+          async ({ token, outcome }) =>
+            outcome === 'failed' || (await this.#options.queue.fail(token, failure)) !== null,
+        );
       }
       case 'submit_result':
         return this.#submit(request);
@@ -125,30 +129,34 @@ export class RequestHandler {
     if ((await this.#current(attempt))?.outcome === 'lost') this.#expected.delete(attempt.worker.name);
   }
 
-  async #submit({ task, worker, result }: Request & { type: 'submit_result' }): Promise<RequestAnswer> {
-    const { queue } = this.#options;
-    const attempts = await this.#attemptsOf(task, worker);
-    for (const { token } of attempts) {
-      if (await queue.submit(token, result)) return ACK;
-    }
-    // The worker repeats itself if an answer was lost.
-    for (const { token, outcome } of attempts) {
-      if (outcome === 'completed' && (await queue.complete(token, result))) return ACK;
-    }
-    throw new RequestError(whyRejected(task, worker, attempts));
+  async #submit(request: Request & { type: 'submit_result' }): Promise<RequestAnswer> {
+    return this.#end(request, (attempt) => this.#accept(attempt, request.result));
   }
 
-  async #complete(request: { task: string; worker: string }): Promise<RequestAnswer> {
+  async #complete(request: Request & { type: 'task_complete' }): Promise<RequestAnswer> {
+    return this.#end(request, async (attempt) => {
+      const { outcome } = attempt;
+      if (outcome === 'completed') return true;
+      const isOpen = outcome === null || outcome === 'lost';
+      const result = isOpen ? await this.#resultInTable(attempt.taskId) : null;
+      const isAccepted = await this.#accept(attempt, result);
+      if (isAccepted && outcome === null && result === null) this.#warnOfMissingResult(attempt);
+      return isAccepted;
+    });
+  }
+
+  /** Completes the task, also if the attempt was lost since it took too long, and no other one has completed the task. */
+  async #accept(attempt: AttemptInfo, result: Values | null): Promise<boolean> {
     const { queue } = this.#options;
-    const [attempt] = await this.#attemptsOf(request.task, request.worker);
-    const isOpen = attempt?.outcome === null || attempt?.outcome === 'lost';
-    if (attempt !== undefined && isOpen && !attempt.submitted) {
-      const result = await this.#resultInTable(attempt.taskId);
-      if (result !== null) await queue.submit(attempt.token, result);
-    }
-    const answer = await this.#end(request, (token) => queue.complete(token, null), 'completed');
-    if (attempt !== undefined && isOpen) await this.#noteCompleted(attempt);
-    return answer;
+    const { token, taskId } = attempt;
+    if (await queue.complete(token, result)) return true;
+    if ((await this.#current(attempt))?.outcome !== 'lost') return false;
+    const [row] = await queue.lookUp([taskId]);
+    if (row?.state === 'completed') return row.source === 'table'; // it was late before
+    if (result === null || row?.state === 'cancelled') return false;
+    if (row?.state === 'active') await queue.cancel({ ids: [taskId] });
+    const [isImported = false] = await queue.importResults([{ id: taskId, result }]);
+    return isImported;
   }
 
   /** The manager says what is wrong with a table that can't be read. */
@@ -160,32 +168,26 @@ export class RequestHandler {
   }
 
   /** Warns of completions without a result: a worker may send its results to its own localhost, where no manager listens. */
-  async #noteCompleted(ended: AttemptInfo): Promise<void> {
-    const attempt = await this.#current(ended);
-    if (attempt === undefined || !lacksResult(attempt)) return;
-    const { name: worker, host } = attempt.worker;
+  #warnOfMissingResult({ taskName, worker: { name: worker, host } }: AttemptInfo): void {
     const key = `${host} ${worker}`;
     if (this.#withoutResult.has(key)) return;
     this.#withoutResult.add(key);
     this.#options.tell(
-      `warning: ${worker} on ${host} completed ${attempt.taskName} without a result: it sent no submit_result to this manager, and the task's table has no row with all its parameters`,
+      `warning: ${worker} on ${host} completed ${taskName} without a result: it sent no submit_result to this manager, and the task's table has no row with all its parameters`,
     );
   }
 
   async #end(
     { task, worker }: { task: string; worker: string },
-    act: (token: string) => Promise<boolean>,
-    outcome: 'completed' | 'failed',
+    act: (attempt: AttemptInfo) => Promise<boolean>,
   ): Promise<RequestAnswer> {
     const attempts = await this.#attemptsOf(task, worker);
     for (const attempt of attempts) {
-      if (!(await act(attempt.token))) continue;
+      if (!(await act(attempt))) continue;
       this.#expected.add(worker);
       return ACK;
     }
     for (const attempt of attempts) await this.#noteRevoked(attempt);
-    // A worker that repeats itself because an answer was lost makes no mistake.
-    if (attempts[0]?.outcome === outcome && outcome === 'failed') return ACK;
     throw new RequestError(whyRejected(task, worker, attempts));
   }
 
@@ -198,7 +200,7 @@ export class RequestHandler {
   async #attemptsOf(task: string, worker: string): Promise<AttemptInfo[]> {
     const { queue } = this.#options;
     let known = false;
-    for await (const row of queue.tasks({ match: task, limit: 2 })) {
+    for await (const row of queue.tasks({ match: task })) {
       if (row.task.name !== task) continue;
       known = true;
       const attempts = (await queue.attempts({ taskId: row.task.id })).filter(

@@ -1,9 +1,8 @@
 // Tasks on their way into a queue, for all engines: they come in batches, each of which is added as a whole or not at all.
 import { GPUOwnerError } from '../../errors.ts';
-import { sanitize } from '../../platform/index.ts';
 import { type Destination, stringifyValue, type TaskSpec, taskId } from '../task/index.ts';
 import { DEFAULT_RETRIES, type Enqueued, type Queue, type State } from './queue.ts';
-import { commandOf, commandText, NO_COMMAND_TEXT, phaseInName } from './records.ts';
+import { commandText, NO_COMMAND_TEXT, phaseInName, showCommand } from './records.ts';
 
 export interface IncomingTask {
   readonly id: string;
@@ -145,13 +144,7 @@ export class CommandConflictError extends GPUOwnerError {}
 function conflictError(name: string, command: string, other: string): CommandConflictError {
   return new CommandConflictError(
     'ERR_INVALID_ARGUMENT',
-    `equal parameters, different commands: ${name}: ${inWords(command)} and ${inWords(other)}. A task is its parameters: make them differ, or give the known tasks ` +
+    `equal parameters, different commands: ${name}: ${showCommand(command)} and ${showCommand(other)}. A task is its parameters: make them differ, or give the known tasks ` +
       'the new command (--replace-commands).',
   );
-}
-
-function inWords(text: string): string {
-  const command = commandOf(text);
-  if (command === null) return 'a damaged command';
-  return `'${sanitize('shell' in command ? command.shell : command.words.join(' '), 120)}'`;
 }

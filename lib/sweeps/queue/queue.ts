@@ -75,11 +75,6 @@ export interface AttemptInfo {
   ended: number | null;
   /** null: it lives. `lost`: its processes went without a word. */
   outcome: 'completed' | 'failed' | 'given-back' | 'lost' | 'cancelled' | null;
-  /**
-   * Whether a result was submitted: an empty one for a worker that wrote its row itself, where it is unknown which of several
-   * it is.
-   */
-  submitted: boolean;
   error: string | null;
   /** The file that its output went to, and where in it that begins and ends, in bytes; null: unknown as yet. */
   log: { path: string; from: number; to: number | null } | null;
@@ -87,11 +82,6 @@ export interface AttemptInfo {
 
 /** The PID of workers that ask over TCP: their processes aren't known. */
 export const NO_PID = 0;
-
-/** Whether an attempt over TCP completed its task, and sent no result. */
-export function lacksResult({ worker, outcome, submitted }: AttemptInfo): boolean {
-  return worker.pid === NO_PID && outcome === 'completed' && !submitted;
-}
 
 /** A task with its state, for lists. */
 export interface TaskRow {
@@ -105,19 +95,16 @@ export interface TaskRow {
   ended: number | null;
   /** Where the result of a completed one is from: a worker, or a row that was found in a table. */
   source: 'worker' | 'table' | null;
-  /** The place in the order of completion: see {@link Completed}. null: it isn't completed. */
+  /** The place in the order of completion: see {@link Completion}. null: it isn't completed. */
   sequence: number | null;
 }
 
 /** A completed task, in the order of completion. */
-export interface Completed {
+export interface Completion {
   /** Counts completions, from 1, and is never given twice; the cursor for the next call. */
   sequence: number;
   task: Task;
   source: 'worker' | 'table';
-}
-
-export interface Completion extends Completed {
   result: Values;
 }
 
@@ -180,7 +167,7 @@ export interface StepValue {
 }
 
 /** Selects tasks by id or name, or by state. */
-export type Selection = { ids: readonly string[] } | { state: State };
+export type Selection = { ids: readonly string[] } | { state: 'failed' | 'cancelled' | 'completed' };
 
 export type Counts = Readonly<Record<State, number>>;
 
@@ -241,12 +228,10 @@ export interface Queue {
   endLost(): Promise<void>;
   /** Records where the output of an attempt is. */
   setLog(token: string, log: { path: string; from: number; to: number | null }): Promise<void>;
-  /** Keeps a result until the task is completed. @returns false: rejected */
-  submit(token: string, result: Values): Promise<boolean>;
   /**
-   * Completes the task together with its result. Without a result, the submitted one counts.
-   * @returns false: rejected, since the task isn't this attempt's any longer. After its lifetime an attempt may still complete a task that
-   *   has no result yet. Repeating a completion because the answer was lost is no rejection.
+   * Completes the task together with its result; null: an empty one.
+   * @returns false: rejected, since the task isn't this attempt's any longer. Repeating a completion because the answer was lost is no
+   *   rejection.
    */
   complete(token: string, result: Values | null): Promise<boolean>;
   /** Counts a failed start. @returns the new state of the task; null: rejected */
@@ -266,7 +251,7 @@ export interface Queue {
   /** Resets failed, cancelled and completed tasks to pending. Completed ones lose their results: see `retracted`. @returns their names */
   retry(selection: Selection): Promise<string[]>;
   /** Cancels pending and active tasks. Commands of active ones are killed. @returns their names */
-  cancel(selection: Selection | 'all'): Promise<string[]>;
+  cancel(selection: { ids: readonly string[] } | 'all'): Promise<string[]>;
   pause(by: Pause['by'], message: string): Promise<void>;
   resume(): Promise<void>;
   paused(): Promise<Pause | null>;
@@ -286,7 +271,7 @@ export interface Queue {
   /** The time when the first delayed task may be given out, in ms since the epoch; null: none is delayed, or another task can be had now. */
   nextTime(): Promise<number | null>;
   /** Lists tasks in the order of arrival. `match`: a name, an id, or the beginning of an id. */
-  tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;
+  tasks(which?: { state?: State; match?: string }): AsyncIterable<TaskRow>;
   /** Lists living attempts, or all attempts of a task, oldest first. */
   attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]>;
   /**
@@ -294,8 +279,6 @@ export interface Queue {
    * that there are no more.
    */
   completions(after: number, limit: number): Promise<Completion[]>;
-  /** Lists completions without their results. */
-  completed(after: number, limit: number): Promise<Completed[]>;
   /** Lists tasks that were completed and then retried. Their rows must leave the tables before anything is written there. */
   retracted(): Promise<Task[]>;
   /** Forgets retracted tasks, after their rows have left the tables. */
@@ -308,8 +291,6 @@ export interface Queue {
   changed(milliseconds: number, signal?: AbortSignal, since?: number): Promise<void>;
   /** How many changes this process has noticed. */
   readonly changeCount: number;
-  /** Whether calls of the same turn of the event loop are one transaction, in their order. */
-  readonly sharesTransactions?: boolean;
 
   /**
    * Makes this process the manager, which writes the tables, until it ends. null: another process is the manager.
@@ -342,7 +323,6 @@ export type WorkerQueue = Pick<
   | 'manager'
   | 'changed'
   | 'changeCount'
-  | 'sharesTransactions'
 > & { attempts(which: 'living'): Promise<{ readonly length: number }> };
 
 /** The error of a queue that can't be used. @param queue its path or URL */
@@ -372,29 +352,20 @@ export function* batchesOf<T>(entries: Iterable<T>): Generator<T[]> {
   if (batch.length > 0) yield batch;
 }
 
-/** Reads completions page by page, after one by its sequence. @param read as `Queue.completions` or `Queue.completed` */
-export async function* pagesAfter<T extends Completed>(
-  read: (after: number, limit: number) => Promise<T[]>,
-  after: number,
-): AsyncGenerator<T[]> {
-  for (let cursor: number | undefined = after; cursor !== undefined; ) {
-    const page: T[] = await read(cursor, MAX_BATCH);
-    if (page.length > 0) yield page;
-    cursor = page.at(-1)?.sequence;
-  }
-}
-
-/** Reads all completions after one. */
+/** Reads all completions after one by its sequence. */
 export async function* completionsAfter(
   queue: Pick<Queue, 'completions'>,
   sequence: number,
 ): AsyncGenerator<Completion> {
-  for await (const page of pagesAfter((after, limit) => queue.completions(after, limit), sequence))
+  for (let cursor: number | undefined = sequence; cursor !== undefined; ) {
+    const page: Completion[] = await queue.completions(cursor, MAX_BATCH);
     yield* page;
+    cursor = page.at(-1)?.sequence;
+  }
 }
 
 /** The methods of a queue that only read. */
 export type Queries = Pick<
   Queue,
-  'lookUp' | 'counts' | 'nextTime' | 'tasks' | 'attempts' | 'completions' | 'completed' | 'retracted'
+  'lookUp' | 'counts' | 'nextTime' | 'tasks' | 'attempts' | 'completions' | 'retracted'
 >;

@@ -11,38 +11,13 @@ import {
   type Value,
   type Values,
 } from '../task/index.ts';
-import {
-  type AttemptInfo,
-  type Completed,
-  type Completion,
-  LEAST_NEEDS,
-  type Needs,
-  type Pause,
-  type SearchRecord,
-  STATES,
-  type TaskRow,
-} from './queue.ts';
+import { LEAST_NEEDS, type ManagerInfo, type Needs, type Pause, type SearchRecord } from './queue.ts';
 
-// A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. A damaged task or
-// result is an error that names it. Other fields are read as something harmless.
+// A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. A damaged record is an
+// error that names it.
 
-const {
-  amount,
-  among,
-  flag,
-  jsonOf,
-  listOf,
-  Mismatch,
-  matching,
-  nullable,
-  numeric,
-  or,
-  pairOf,
-  record,
-  text,
-  validOf,
-  whole,
-} = schema;
+const { amount, among, flag, jsonOf, listOf, Mismatch, matching, nullable, pairOf, record, text, whole } =
+  schema;
 
 const MAP: schema.Check<Values> = (value, path) => {
   if (!isValues(value)) throw new Mismatch(path);
@@ -71,200 +46,78 @@ const DESTINATIONS: schema.Check<Destination[]> = (value, path) => {
   return pairs.map(([phase, outputDirectory]) => ({ phase, outputDirectory }));
 };
 
-/** Reads a JSON list of `[phase, directory]`. undefined: it is none. */
-export function readDestinations(stored: string): Destination[] | undefined {
-  return schema.readAs(jsonOf(DESTINATIONS), stored) ?? undefined;
-}
-
-/**
- * A task as an engine keeps it. The fields may have any value. `places`, the destinations, is a JSON list of `[phase,
- * directory]`.
- */
-export type StoredTask = Record<
-  | 'id'
-  | 'name'
-  | 'parameters'
-  | 'command'
-  | 'places'
-  | 'state'
-  | 'starts'
-  | 'error'
-  | 'ended'
-  | 'source'
-  | 'sequence',
-  unknown
->;
-
-/** An attempt as an engine keeps it. `id` and `name` are the task's. `gpus` is a list. */
-type StoredAttempt = Record<
-  | 'token'
-  | 'id'
-  | 'name'
-  | 'worker'
-  | 'host'
-  | 'pid'
-  | 'gpus'
-  | 'since'
-  | 'ended'
-  | 'outcome'
-  | 'error'
-  | 'log'
-  | 'log_from'
-  | 'log_to',
-  unknown
-> & { submitted: boolean };
-
-type TaskFields = Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>;
-
-/** Reads a task of texts. @throws ERR_QUEUE if its record is damaged */
-export function taskOf(stored: TaskFields): Task {
-  return readTask(stored, VALUES, jsonOf(COMMAND), jsonOf(DESTINATIONS));
-}
-
-/** Reads a task of values, as {@link taskOf} does. @param exact the text of parameters that JSON would change */
-export function taskFrom(stored: TaskFields, exact?: unknown): Task {
-  if (typeof exact !== 'string') return readTask(stored, MAP, COMMAND, DESTINATIONS);
-  return readTask({ ...stored, parameters: exact }, VALUES, COMMAND, DESTINATIONS);
-}
-
-function readTask(
-  stored: TaskFields,
-  values: schema.Check<Values>,
-  commands: schema.Check<TaskCommand>,
-  places: schema.Check<Destination[]>,
-): Task {
-  const read = <T>(field: keyof TaskFields, check: schema.Check<T>) =>
-    readField(stored, field, stored[field], check);
-  return {
-    id: read('id', text),
-    name: read('name', matching(/./s)),
-    parameters: read('parameters', values),
-    command: read('command', commands),
-    destinations: read('places', places),
-  };
-}
-
-function readField<T>(
-  task: { name: unknown; id: unknown },
-  field: string,
-  value: unknown,
-  check: schema.Check<T>,
-): T {
-  const read = schema.readAs(check, value);
+/** Reads a record. @param what names it @throws ERR_QUEUE if it is damaged */
+export function readRecord<T>(what: string, check: schema.Check<T>, stored: unknown): T {
+  const read = schema.readAs(check, stored);
   if (read !== null) return read;
   throw new GPUOwnerError(
     'ERR_QUEUE',
-    `the record of task ${sanitize(readText(task.name) || readText(task.id), 100)} in the queue is damaged (${field}). ` +
+    `the record of ${sanitize(what, 100)} in the queue is damaged. ` +
       'Restore the queue from a backup, or start again with another one: the results that are in the tables are found there.',
   );
 }
 
-/** @param task of the record */
-export function taskRowOf(stored: Omit<StoredTask, keyof TaskFields>, task: Task): TaskRow {
-  return {
-    task,
-    state: STATES.find((known) => known === stored.state) ?? 'failed',
-    starts: readCount(stored.starts),
-    error: typeof stored.error === 'string' ? stored.error : null,
-    ended: readTime(stored.ended),
-    source: readSource(stored.source),
-    sequence: stored.sequence == null ? null : readCount(stored.sequence),
-  };
+export function readDestinations(task: string, stored: string): Destination[] {
+  return readRecord(`task ${task}`, jsonOf(DESTINATIONS), stored);
 }
 
-export function completedOf(stored: Pick<StoredTask, 'sequence' | 'source'>, task: Task): Completed {
-  return { sequence: readCount(stored.sequence), task, source: readSource(stored.source) ?? 'worker' };
-}
-
-/** @throws ERR_QUEUE if the result is damaged */
-export function completionOf(
-  stored: Pick<StoredTask, 'sequence' | 'source'> & { result: unknown },
-  task: Task,
-): Completion {
-  return { ...completedOf(stored, task), result: readField(task, 'result', stored.result, VALUES) };
-}
-
-export function attemptInfoOf(stored: StoredAttempt): AttemptInfo {
-  const { id, name, worker, host, pid, gpus, since, ...attempt } = ATTEMPT(stored, '');
-  return {
-    ...attempt,
-    taskId: id,
-    taskName: name,
-    worker: { name: worker, host, pid, gpus },
-    since: since ?? 0,
-    submitted: stored.submitted,
-    log: readLog(stored.log, stored.log_from, stored.log_to),
-  };
-}
-
-const COUNT = or(numeric(whole()), 0);
-const TIME = or(numeric(schema.epochMs), null);
-const TEXT = or(text, '');
-
-const ATTEMPT = record({
-  token: TEXT,
-  id: TEXT,
-  name: TEXT,
-  worker: TEXT,
-  host: TEXT,
-  pid: COUNT,
-  gpus: validOf(text),
-  since: TIME,
-  ended: TIME,
-  outcome: nullable(or(among(['completed', 'failed', 'given-back', 'lost', 'cancelled']), 'lost')),
-  error: or(text, null),
+const NAME = { id: text, name: matching(/./s) };
+const TEXTS = record({
+  ...NAME,
+  parameters: VALUES,
+  command: jsonOf(COMMAND),
+  places: jsonOf(DESTINATIONS),
 });
+const PARTS = record({ ...NAME, parameters: MAP, command: COMMAND, places: DESTINATIONS });
 
-function readSource(source: unknown): 'worker' | 'table' | null {
-  return schema.readAs(among(['worker', 'table']), source);
+interface StoredTask {
+  id: string;
+  name: string;
+  parameters?: unknown;
+  command?: unknown;
+  /** The destinations: a list of `[phase, directory]`. */
+  places?: unknown;
 }
 
-/** Reads a time in ms since the epoch. null: there is none, or the value is no time. */
-export function readTime(value: unknown): number | null {
-  return TIME(value, '');
+/** Reads a task of texts. @throws ERR_QUEUE if its record is damaged */
+export function taskOf(stored: StoredTask): Task {
+  return readTask(TEXTS, stored);
 }
 
-/** Reads an integer from 0 on; any other value is read as 0. */
-export function readCount(value: unknown): number {
-  return COUNT(value, '');
-}
-
-export function readText(value: unknown): string {
-  return TEXT(value, '');
-}
-
-/** Reads where an attempt's output is: the file, and from which byte to which. */
-function readLog(path: unknown, from: unknown, to: unknown): AttemptInfo['log'] {
-  const file = schema.readAs(matching(/^[^\0]+$/s), path);
-  if (file === null) return null;
-  const begin = readCount(from);
-  const end = to === '' ? null : schema.readAs(COUNT, to);
-  return { path: file, from: begin, to: end === null || to == null ? null : Math.max(begin, end) };
-}
-
-/** Parses JSON from an untrusted source. null: it is no JSON. */
-export function readJSON(stored: unknown): unknown {
-  return schema.readAs(
-    jsonOf((value) => value),
-    stored,
+/** Reads a task of values, as {@link taskOf} does. @param exact the text of parameters that JSON would change */
+export function taskFrom(stored: StoredTask, exact: unknown): Task {
+  return readTask(
+    PARTS,
+    exact === undefined ? stored : { ...stored, parameters: schema.readAs(VALUES, exact) },
   );
 }
 
-/** Parses a JSON object as {@link readJSON} does. Anything else is read as an empty object. */
-export function readRecord(stored: unknown): Readonly<Record<string, unknown>> {
-  return schema.readAs(jsonOf(schema.object), stored) ?? {};
+function readTask(check: typeof PARTS, stored: StoredTask): Task {
+  const { places, ...task } = readRecord(`task ${stored.name || stored.id}`, check, stored);
+  return { ...task, destinations: places };
 }
 
-const PAUSE = record({
-  by: or(among(['failures', 'person']), 'person'),
-  message: or(text, 'the record of the pause is damaged'),
-  since: TIME,
-});
+/** @throws ERR_QUEUE if the result is damaged */
+export function readResult({ name }: Task, stored: unknown): Values {
+  return readRecord(`the result of task ${name}`, VALUES, stored);
+}
 
-/** Reads why the queue is paused. A damaged record still pauses it: a person wanted that. */
-export function readPause(stored: string): Pause {
-  const pause = PAUSE(readRecord(stored), '');
-  return { ...pause, since: pause.since ?? Date.now() };
+const GPUS = jsonOf(listOf(text));
+
+export function readGPUs(stored: string): string[] {
+  return readRecord('an attempt', GPUS, stored);
+}
+
+const MANAGER = jsonOf(record({ host: text, pid: whole() }));
+
+export function readManager(stored: string): Pick<ManagerInfo, 'host' | 'pid'> {
+  return readRecord('the manager', MANAGER, stored);
+}
+
+const PAUSE = record({ by: among(['failures', 'person']), message: text, since: schema.epochMs });
+
+export function readPause(stored: string | null): Pause | null {
+  return stored === null ? null : readRecord('the pause', jsonOf(PAUSE), stored);
 }
 
 const LEFT: schema.Check<SearchRecord['left']> = (value, path) =>
@@ -282,16 +135,14 @@ const SEARCH = record({
   isOver: flag,
 });
 
-/** Reads what a search is. A damaged record is none. */
 export function readSearch(stored: string | null): SearchRecord | null {
-  return schema.readAs(jsonOf(SEARCH), stored);
+  return stored === null ? null : readRecord('the search', jsonOf(SEARCH), stored);
 }
 
 const NEEDS = record({ gpus: whole(undefined, 1), memory: whole() });
 
-/** Reads what each task of the list needs. A damaged record is none. */
 export function readNeeds(stored: string | null): Needs {
-  return schema.readAs(jsonOf(NEEDS), stored) ?? LEAST_NEEDS;
+  return stored === null ? LEAST_NEEDS : readRecord('the needs', jsonOf(NEEDS), stored);
 }
 
 /** Limits that keep a name with a suffix short enough for a file. */
@@ -340,7 +191,8 @@ export function areDifferent(one: TaskCommand, other: TaskCommand): boolean {
 /** The command of a task that came without one, for workers that know themselves what to run. */
 export const NO_COMMAND_TEXT = commandText({ words: [] });
 
-/** Reads a text that {@link commandText} makes. null: it is none. */
-export function commandOf(stored: string): TaskCommand | null {
-  return schema.readAs(jsonOf(COMMAND), stored);
+/** Shows a text that {@link commandText} has made. */
+export function showCommand(stored: string): string {
+  const command = readRecord('a command', jsonOf(COMMAND), stored);
+  return `'${sanitize('shell' in command ? command.shell : command.words.join(' '), 120)}'`;
 }

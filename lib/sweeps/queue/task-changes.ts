@@ -5,7 +5,7 @@ import type { Queue } from './queue.ts';
 /** Finds the id of a named task. @throws ERR_INVALID_ARGUMENT for a name that no task has, or several */
 export async function resolveTask(queue: Queue, name: string): Promise<string> {
   const ids: string[] = [];
-  for await (const { task } of queue.tasks({ match: name, limit: 2 })) ids.push(task.id);
+  for await (const { task } of queue.tasks({ match: name })) ids.push(task.id);
   const [id] = ids;
   if (id === undefined) {
     throw new GPUOwnerError(

@@ -1,6 +1,6 @@
 import { errorCode, ifFailed } from '../../errors.ts';
 import { UnsafePathError } from '../project/index.ts';
-import { pagesAfter, type Queue } from '../queue/index.ts';
+import { completionsAfter, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import { KnownTasks } from './known-tasks.ts';
 import { explain, type Problems } from './problems.ts';
@@ -238,7 +238,7 @@ export class ResultTables {
   }
 
   private async noteLast(after: number): Promise<void> {
-    const [there] = after < 0 ? [] : await this.queue.completed(after, 1);
+    const [there] = after < 0 ? [] : await this.queue.completions(after, 1);
     this.last = there === undefined ? null : { after, sequence: there.sequence, id: there.task.id };
   }
 
@@ -256,16 +256,12 @@ export class ResultTables {
 
   /** Notes the tasks that were completed since the last time: their rows are to be written. */
   private async takeCompletions(): Promise<void> {
-    const read = (after: number, limit: number) => this.queue.completed(after, limit);
-    for await (const page of pagesAfter(read, this.cursor)) {
-      for (const { task, sequence } of page) {
-        const number = this.tasks.add(task);
-        this.tasks.complete(number, sequence);
-        this.last = { after: this.cursor, sequence, id: task.id };
-        this.cursor = sequence;
-        for (const table of this.tasks.tablesOf(number))
-          if (!table.rows.has(number)) table.waiting.add(number);
-      }
+    for await (const { task, sequence } of completionsAfter(this.queue, this.cursor)) {
+      const number = this.tasks.add(task);
+      this.tasks.complete(number, sequence);
+      this.last = { after: this.cursor, sequence, id: task.id };
+      this.cursor = sequence;
+      for (const table of this.tasks.tablesOf(number)) if (!table.rows.has(number)) table.waiting.add(number);
     }
   }
 

@@ -89,8 +89,6 @@ export class Worker {
   #claim: WorkerClaim | null = null;
   #idleSince: number | null = null;
   #end: WorkerEnd | null = null;
-  /** The next attempt, taken in the transaction that completed the last one. */
-  #next: Promise<Attempt | null> | null = null;
 
   constructor(options: WorkerOptions) {
     this.#options = options;
@@ -125,8 +123,6 @@ export class Worker {
       const why = this.#shutdown.requested ?? 'error';
       end = { why, message: null, error: why === 'error' ? asError(error) : null };
     }
-    const left = await this.#next?.catch(() => null);
-    if (left) await this.#options.queue.requeue(left.token, 'its worker ended').catch(() => false);
     const worker = this.name;
     this.#release('end');
     await Promise.all(this.#cleaning);
@@ -139,14 +135,12 @@ export class Worker {
       if (this.#end !== null) return this.#end;
       const requested = this.#shutdown.requested;
       if (requested !== null) return { why: requested, message: null, error: null };
-      const next = this.#next;
-      this.#next = null;
-      const attempt = (await next) ?? (await this.#take());
+      const attempt = await this.#take();
       if (attempt !== null) {
         await this.#attempt(attempt, this.#claim as WorkerClaim);
         this.#idleSince = null;
         // Others wait in the queue for GPUs: this worker queues again behind them.
-        if (this.#next === null && this.#claim?.othersWait()) this.#release('others');
+        if (this.#claim?.othersWait()) this.#release('others');
         continue;
       }
       const work = await this.#retry(() => this.#status.readState());
@@ -250,22 +244,14 @@ export class Worker {
       const why = isPreempted ? 'another request needs its GPUs' : 'the worker was told to end';
       await this.#giveBack(attempt, worker, run, why, 0);
     } else {
-      const mayGoOn = !isPreempted && this.#shutdown.requested === null && !claim.othersWait();
-      await this.#conclude(attempt, worker, result, run, mayGoOn);
+      await this.#conclude(attempt, worker, result, run);
     }
     if (isPreempted) this.#release('others');
     const cleaning = run.cleanUp().finally(() => this.#cleaning.delete(cleaning));
     this.#cleaning.add(cleaning);
   }
 
-  /** @param mayGoOn whether the worker keeps its GPUs for another task */
-  async #conclude(
-    attempt: Attempt,
-    worker: string,
-    end: AttemptResult,
-    run: AttemptRun,
-    mayGoOn: boolean,
-  ): Promise<void> {
+  async #conclude(attempt: Attempt, worker: string, end: AttemptResult, run: AttemptRun): Promise<void> {
     const { queue } = this.#options;
     const { task, token } = attempt;
     if (end.kind === 'environment') {
@@ -278,12 +264,7 @@ export class Worker {
     if (end.kind === 'completed') {
       const { result } = end;
       this.#breaker.succeeded();
-      const completed = this.#retry(() => queue.complete(token, result));
-      if (queue.sharesTransactions && mayGoOn) {
-        this.#next = this.#take();
-        this.#next.catch(() => {}); // it is awaited next
-      }
-      if (!(await completed)) return this.#tooLate(attempt, worker);
+      if (!(await this.#retry(() => queue.complete(token, result)))) return this.#tooLate(attempt, worker);
       this.#report({ type: 'completed', worker, task, result, seconds: run.seconds });
       return;
     }

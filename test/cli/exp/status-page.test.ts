@@ -11,7 +11,6 @@ const attempt: AttemptInfo = {
   since: 0,
   ended: null,
   outcome: null,
-  submitted: false,
   error: null,
   log: null,
 };

@@ -113,20 +113,15 @@ describe
       expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', starts: 1 });
     });
 
-    test('a worker that is cut off for too long gives its task up before others can have it, and the start isn’t counted', async (context) => {
+    test('a worker that is cut off for too long gives its task up before others can have it', async (context) => {
       const { server, fixture } = await start(context);
       const network = await Network.start(server.port);
       const cutOff = new QueueFixture({ ...fixture.engine, make: async () => ({ url: fixture.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
       await cutOff.make();
       try {
-        const queue = await fixture.opened(spec({ n: 0 }), spec({ n: 1 }));
+        const queue = await fixture.opened(spec({ n: 0 }));
         const far = await cutOff.open();
         const attempt = await takeFrom(far);
-        for (let starts = 1; starts <= 2; starts++) {
-          await queue.fail((await takeFrom(queue)).token, { error: 'its own fault', retry: true });
-        }
-        const last = await takeFrom(far);
-        expect(last.start).toBe(3);
         network.cut();
         const started = performance.now();
         let aborted = Number.POSITIVE_INFINITY;
@@ -140,19 +135,11 @@ describe
         expect(taken).toBeLessThan(9_000);
         expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
         expect(again.start).toBe(2);
-        // As far as anybody knows, the third start of the other task has killed its worker.
-        expect(await queue.take(worker)).toBeNull();
-        expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
         network.mend();
         expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
-        expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 1 });
-        for (let says = 1; says <= 2; says++) {
-          expect(await far.requeue(last.token, 'it was cut off')).toBe(false);
-          expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'pending', starts: 2 });
-        }
+        expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 2 });
         expect(await queue.complete(again.token, { fresh: true })).toBe(true);
         expect((await far.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
-        expect(await takeFrom(queue)).toMatchObject({ start: 3, task: { name: 'exp1_1' } });
       } finally {
         await cutOff.close();
         network.close();

@@ -20,7 +20,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
-import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
 import { until } from '../../support/machine.ts';
@@ -47,12 +47,6 @@ async function open(file = path): Promise<Queue> {
   const queue = await openQueue(`sqlite:${file}`, directory);
   queues.push(queue);
   return queue;
-}
-
-/** Keeps the number of a file that will be removed from being given to another one, which may be locked, too. */
-function keepInode(file: string): void {
-  const descriptor = openSync(file, 'r');
-  onTestFinished(() => closeSync(descriptor));
 }
 
 /** How it is refused. */
@@ -147,6 +141,16 @@ test('a damaged database is refused, with the remedy', async () => {
   expect(await refusal(use())).toMatch(/is damaged.*backup/);
 });
 
+test('a damaged record is an error that names it', async () => {
+  const queue = await open();
+  await queue.enqueue([spec({ n: 0 })]);
+  const raw = new DatabaseSync(path);
+  raw.exec("UPDATE task SET parameters = '{'");
+  raw.close();
+  expect(await refusal(all(queue.tasks()))).toMatch(/record of task exp1_0 .*damaged.*backup/);
+  expect(await refusal(queue.take(worker))).toMatch(/record of task exp1_0 .*damaged.*backup/);
+});
+
 test('without the file beside it, what was not yet moved into the database is missing, and comes again', async () => {
   const queue = await open();
   await queue.enqueue(plainTasks(10));
@@ -163,6 +167,7 @@ test('without the file beside it, what was not yet moved into the database is mi
 test('a database that is removed or replaced while in use is noticed, and its commands are ended', async () => {
   for (const remove of [
     () => unlinkSync(path),
+    () => unlinkSync(`${path}-lock`),
     () => renameSync(path, join(directory, 'away.db')),
     () => {
       copyFileSync(path, join(directory, 'other.db'));
@@ -182,25 +187,6 @@ test('a database that is removed or replaced while in use is noticed, and its co
     rmSync(directory, { recursive: true });
     mkdirSync(directory);
   }
-});
-
-test('an attempt lives although the lock file was removed', async () => {
-  const queue = await open();
-  await queue.enqueue([spec({ n: 0 }), spec({ n: 1 })]);
-  const attempt = await takeFrom(queue);
-  const manager = await queue.manage({ host: 'here', pid: process.pid });
-  keepInode(`${path}-lock`);
-  unlinkSync(`${path}-lock`);
-  const other = await open();
-  expect((await other.attempts('living')).map(({ token }) => token)).toEqual([attempt.token]);
-  expect(await other.manage({ host: 'here', pid: 1 })).toBeNull();
-  const second = await takeFrom(other);
-  expect(second.task.name).toBe('exp1_1');
-  for (const each of [queue, other]) expect(await each.take(worker)).toBeNull();
-  await queue.close();
-  expect((await takeFrom(other)).task.name).toBe('exp1_0');
-  expect(await other.manage({ host: 'here', pid: 1 })).not.toBeNull();
-  await manager?.release();
 });
 
 test('a database from before the attempts that live gives their numbers to nobody', async () => {

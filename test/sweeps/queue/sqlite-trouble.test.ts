@@ -6,7 +6,6 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
-import { Database } from '../../../lib/sweeps/queue/sqlite/database.ts';
 import { pause, until } from '../../support/machine.ts';
 import { all, rowOf, takeFrom, worker } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
@@ -122,18 +121,6 @@ test('a stopped process that is in the middle of a transaction is waited for', a
   await manager.kill();
 });
 
-test('a log that is to be written with the next change keeps no process from its end', async () => {
-  const queue = await open();
-  await queue.enqueue([spec({ n: 0 })]);
-  const { token } = await takeFrom(queue);
-  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
-  const before = timers();
-  const written = queue.setLog(token, { path: '/log', from: 0, to: 9 });
-  expect(timers()).toBe(before);
-  await written;
-  expect((await queue.attempts('living'))[0]?.log).toEqual({ path: '/log', from: 0, to: 9 });
-});
-
 test('one process may have many attempts', async () => {
   const queue = await open();
   await queue.enqueue(plainTasks(200));
@@ -207,20 +194,4 @@ describe.skipIf(whyNotFull !== null)(`a full disk${whyNotFull === null ? '' : ` 
     rmSync(join(disk, 'ballast'));
     expect(await (await open(join(disk, 'queue.db'))).counts()).toMatchObject({ pending: 0 });
   });
-});
-
-test('writes of one turn of the event loop are one transaction, and one that fails takes no other along', async () => {
-  const [own, other] = [await Database.open(path, true), await Database.open(path, true)];
-  if (own === null || other === null) throw new Error('there is no database');
-  const write = (key: string) => own.write(() => own.set(key, key));
-  const [, seen] = await Promise.all([write('a'), own.write(() => [own.setting('a'), other.setting('a')])]);
-  expect(seen).toEqual(['a', null]);
-  const failing = () => {
-    throw new Error('no');
-  };
-  const ends = await Promise.allSettled([write('b'), own.write(failing), write('c')]);
-  expect(ends.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'fulfilled']);
-  expect(['a', 'b', 'c'].map((key) => other.setting(key))).toEqual(['a', 'b', 'c']);
-  own.close();
-  other.close();
 });

@@ -1,23 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type {
-  Completed,
-  Completion,
-  Counts,
-  Queue,
-  State,
-  TaskRow,
-} from '../../../lib/sweeps/queue/queue.ts';
+import type { Completion, Counts, Queue, State, TaskRow } from '../../../lib/sweeps/queue/queue.ts';
 import { parseValue, type Task, type TaskSpec, taskId, type Values } from '../../../lib/sweeps/task/index.ts';
 
-type Part =
-  | 'tasks'
-  | 'completions'
-  | 'completed'
-  | 'importResults'
-  | 'retracted'
-  | 'forgetRetracted'
-  | 'counts'
-  | 'lookUp';
+type Part = 'tasks' | 'completions' | 'importResults' | 'retracted' | 'forgetRetracted' | 'counts' | 'lookUp';
 
 type Row = TaskRow & { result: Values };
 
@@ -109,10 +94,6 @@ export class FakeQueue implements Pick<Queue, Part> {
         result,
         source: source ?? 'worker',
       }));
-  }
-
-  completed(after: number, limit: number): Promise<Completed[]> {
-    return this.completions(after, limit);
   }
 
   /** How many tasks were completed by rows of tables. */

@@ -1,8 +1,8 @@
-import { accessSync, closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { RedisOptions } from 'ioredis';
-import { errorCode, GPUOwnerError } from '../../../errors.ts';
-import { sanitize, shellWords, showValue, userName, warnOnce } from '../../../platform/index.ts';
+import { GPUOwnerError } from '../../../errors.ts';
+import { errorReason, sanitize, userName } from '../../../platform/index.ts';
 
 /** The address of a queue on Redis. */
 export interface Address {
@@ -21,9 +21,16 @@ export interface Address {
 const DEFAULT_PATIENCE_S = 60;
 /** Longer than a command may live: SIGKILL comes 10 s after SIGTERM. */
 const DEFAULT_MARGIN_S = 11;
-const NAME = /^[A-Za-z0-9._-]{1,100}$/;
-const PARAMETERS = ['project', 'share', 'ca', 'patience', 'margin'];
 const PORT = 6379;
+
+const SECONDS = /^(?![0.]+$)\d{1,5}(?:\.\d+)?$/;
+const PARAMETERS: Readonly<Record<string, RegExp>> = {
+  project: /^[A-Za-z0-9._-]{1,100}$/,
+  share: /^(?:yes|no)$/,
+  ca: /./s,
+  patience: SECONDS,
+  margin: SECONDS,
+};
 
 /**
  * `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, `redis+unix:///PATH`; behind `?`: `project` (default: the name of
@@ -32,68 +39,43 @@ const PORT = 6379;
  * @throws ERR_INVALID_ARGUMENT; the password is in no message
  */
 export function parseAddress(text: string, project: string): Address {
-  // The text behind '#' isn't shown: it may be the end of a password.
-  if (text.includes('#')) throw wrong("has a '#', which would cut off the rest; write %23 for '#'");
-  let url: URL;
-  try {
-    url = new URL(text);
-  } catch {
-    throw wrong('is not a valid URL');
-  }
-  // If a password has a '/', its end is in the path, and would be shown.
-  const behind = [...url.searchParams].flatMap(([key, value]) => (key === 'ca' ? [key] : [key, value]));
-  if ([url.pathname, ...behind].some((part) => part.includes('@'))) {
-    throw wrong("has an '@' after the host; in a password, write '/' as %2F, '?' as %3F and '@' as %40");
-  }
-  for (const key of url.searchParams.keys()) {
-    if (!PARAMETERS.includes(key)) {
-      throw wrong(`has an unknown parameter ${showValue(key)}; the known ones are ${PARAMETERS.join(', ')}`);
-    }
+  if (!URL.canParse(text)) throw wrong('is not valid');
+  const url = new URL(text);
+  if (url.hash !== '') throw wrong("has a '#'");
+  for (const [key, value] of url.searchParams) {
+    const pattern = Object.hasOwn(PARAMETERS, key) ? PARAMETERS[key] : undefined;
+    if (pattern === undefined)
+      throw wrong(`has an unknown parameter; the known ones are ${Object.keys(PARAMETERS).join(', ')}`);
+    if (!pattern.test(value)) throw wrong(`has a wrong value of ${key}`);
   }
   const parameter = (key: string) => url.searchParams.get(key);
-  const named = parameter('project') ?? (keyPart(basename(project)) || 'project');
-  if (!NAME.test(named)) {
-    throw wrong(
-      `has the project ${showValue(named)}; a name has at most 100 letters, digits, '.', '_' and '-'`,
-    );
-  }
-  const share = parameter('share') ?? 'no';
-  if (!/^(?:yes|no)$/.test(share)) throw wrong(`has share=${showValue(share)}; use yes or no`);
-  const isShared = share === 'yes';
+  const name = parameter('project') ?? (keyPart(basename(project)) || 'project');
+  const isShared = parameter('share') === 'yes';
   const path = decoded(url.pathname);
-  const socket = url.protocol === 'redis+unix:';
-  if (socket ? url.host !== '' || !path.startsWith('/') : url.hostname === '')
-    throw wrong(socket ? 'has no path after three slashes' : 'has no host');
-  const database = (socket ? '' : path.replace(/^\//, '')) || '0';
-  if (!/^\d{1,4}$/.test(database)) {
-    throw wrong(
-      `has the database ${showValue(database)}, which is a number from 0: redis://HOST/0?project=NAME`,
-    );
-  }
-  const host = url.hostname.replace(/^\[(.*)\]$/, '$1');
+  const isSocket = url.protocol === 'redis+unix:';
+  if (isSocket ? url.host !== '' || path === '' : url.hostname === '')
+    throw wrong(isSocket ? 'has no path after three slashes' : 'has no host');
+  const database = (isSocket ? '' : path.replace(/^\//, '')) || '0';
+  if (!/^\d{1,4}$/.test(database)) throw wrong('has a database that is not a number');
   const port = url.port === '' ? PORT : Number(url.port);
-  const password = passwordOf(url);
+  const password = url.password === '' ? configuredPassword() : decoded(url.password);
   const ca = parameter('ca');
-  const connection: RedisOptions = {
-    ...(socket ? { path } : { host, port }),
-    db: Number(database),
-    ...(url.username === '' ? {} : { username: decoded(url.username) }),
-    ...(password === null ? {} : { password }),
-    ...(url.protocol === 'rediss:'
-      ? { tls: ca === null ? {} : { ca: readConfigured(ca, 'the parameter ca of the queue') } }
-      : {}),
-  };
-  const where = socket ? `redis+unix://${path}` : `${url.protocol}//${url.hostname}:${port}`;
+  const tls = ca === null ? {} : { ca: readConfigured(ca, 'the parameter ca of the queue') };
+  const where = isSocket ? `redis+unix://${path}` : `${url.protocol}//${url.hostname}:${port}/${database}`;
+  const seconds = (key: string, otherwise: number) => 1000 * Number(parameter(key) ?? otherwise);
   return {
-    url: sanitize(
-      `${where}${socket ? '' : `/${database}`}?project=${named}${isShared ? '&share=yes' : ''}`,
-      500,
-    ),
-    name: isShared ? named : `${named}@${keyPart(userName(process.geteuid?.() ?? 0))}`,
+    url: sanitize(`${where}?project=${name}${isShared ? '&share=yes' : ''}`, 500),
+    name: isShared ? name : `${name}@${keyPart(userName(process.geteuid?.() ?? 0))}`,
     isShared,
-    connection,
-    patience: seconds('patience', parameter('patience'), DEFAULT_PATIENCE_S),
-    margin: seconds('margin', parameter('margin'), DEFAULT_MARGIN_S),
+    connection: {
+      ...(isSocket ? { path } : { host: url.hostname.replace(/^\[(.*)\]$/, '$1'), port }),
+      db: Number(database),
+      ...(url.username === '' ? {} : { username: decoded(url.username) }),
+      ...(password === null ? {} : { password }),
+      ...(url.protocol === 'rediss:' ? { tls } : {}),
+    },
+    patience: seconds('patience', DEFAULT_PATIENCE_S),
+    margin: seconds('margin', DEFAULT_MARGIN_S),
   };
 }
 
@@ -102,67 +84,18 @@ function keyPart(name: string): string {
   return name.replace(/[^A-Za-z0-9._-]+/g, '_').slice(0, 100);
 }
 
-function seconds(name: string, text: string | null, otherwise: number): number {
-  if (text === null) return otherwise * 1000;
-  const value = Number(text);
-  if (text.trim() === '' || !(value > 0 && value <= 86_400))
-    throw wrong(`has ${name}=${showValue(text)}; use a number of seconds`);
-  return value * 1000;
+function configuredPassword(): string | null {
+  const { GPU_OWNER_QUEUE_PASSWORD: given, GPU_OWNER_QUEUE_PASSWORD_FILE: file } = process.env;
+  if (given || !file) return given || null;
+  return readConfigured(file, 'GPU_OWNER_QUEUE_PASSWORD_FILE').replace(/\r?\n$/, '');
 }
 
-function passwordOf(url: URL): string | null {
-  if (url.password !== '') return decoded(url.password);
-  const given = process.env.GPU_OWNER_QUEUE_PASSWORD;
-  const file = process.env.GPU_OWNER_QUEUE_PASSWORD_FILE;
-  if (given) return given;
-  if (!file) return null;
-  const read = readConfigured(file, 'GPU_OWNER_QUEUE_PASSWORD_FILE', refuseExposed)
-    .toString('utf8')
-    .replace(/\r?\n$/, '');
-  if (read === '') throw wrong(`needs a password, and the file of GPU_OWNER_QUEUE_PASSWORD_FILE is empty`);
-  return read;
-}
-
-/**
- * Refuses a password file that everybody may read, as ssh does with keys, if it is the user's own. Otherwise warns. Read-only mounts, which
- * containers have for secrets, are accepted. @throws ERR_INVALID_ARGUMENT
- */
-function refuseExposed(descriptor: number, path: string): void {
-  const { mode, uid } = fstatSync(descriptor);
-  if ((mode & 0o006) === 0) return;
+function readConfigured(path: string, what: string): string {
   try {
-    accessSync(path, constants.W_OK);
+    return readFileSync(path, 'utf8');
   } catch (error) {
-    if (errorCode(error) === 'EROFS') return;
-  }
-  const shown = sanitize(path, 300);
-  const problem = `everybody may read or write ${shown}, which has the password of the queue`;
-  if (uid === process.geteuid?.()) {
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${problem}: chmod o-rwx ${shellWords([shown])}`);
-  }
-  warnOnce(`${problem}: ask its owner to chmod o-rwx it`);
-}
-
-/** @param check gets the open file */
-function readConfigured(
-  path: string,
-  what: string,
-  check: (descriptor: number, path: string) => void = () => {},
-): Buffer {
-  let descriptor: number | null = null;
-  try {
-    descriptor = openSync(path, constants.O_RDONLY);
-    check(descriptor, path);
-    return readFileSync(descriptor);
-  } catch (error) {
-    if (error instanceof GPUOwnerError) throw error;
-    const code = errorCode(error);
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${sanitize(path, 300)}, which ${what} names, can't be read (${code}). Name a file that can.`,
-    );
-  } finally {
-    if (descriptor !== null) closeSync(descriptor);
+    const problem = `${sanitize(path, 300)}, which ${what} names, can't be read (${errorReason(error)})`;
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${problem}. Name a file that can.`);
   }
 }
 
@@ -170,14 +103,15 @@ function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw wrong("has a '%' without two digits after it; write %25 for '%'");
+    throw wrong("has a '%' without two digits after it"); // nothing else fails there
   }
 }
 
-/** The error about a URL. The message doesn't show the URL, which may have a password. */
+/** The error about a URL. The message shows none of its words: each may be a part of a password that isn't encoded. */
 function wrong(what: string): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `the URL of the queue ${what}. Use redis://HOST[:PORT], rediss://HOST (with TLS), or redis+unix:///PATH.`,
+    `the URL of the queue ${what}. Use redis://HOST[:PORT], rediss://HOST (with TLS), or redis+unix:///PATH. ` +
+      "In a password, write '/' as %2F, '?' as %3F, '#' as %23, '@' as %40 and '%' as %25.",
   );
 }

@@ -2,7 +2,7 @@ import { stringifyValue } from '../../task/index.ts';
 import type { Queue, Selection } from '../queue.ts';
 import { isDone, serverTime } from './connection.ts';
 import { enqueue } from './enqueue.ts';
-import { type Holder, NEVER, newToken, PARKED, TaskJob } from './jobs.ts';
+import { newToken, TABLE, TaskJob } from './jobs.ts';
 import { isId, type JobStore, PAGE } from './store.ts';
 
 /** The methods of a queue that change many tasks. */
@@ -28,8 +28,8 @@ export function bulkMethods(
       return answers;
     },
 
-    retry: (selection) => select(store, selection, retry),
-    cancel: (selection) => select(store, selection, cancel),
+    retry: (selection) => select(store, selection, retryAll),
+    cancel: (selection) => select(store, selection, cancelAll),
 
     async forgetRetracted(ids) {
       if (ids.length === 0) return;
@@ -39,100 +39,84 @@ export function bulkMethods(
   };
 }
 
-async function cancel(store: JobStore, job: TaskJob): Promise<boolean> {
-  const { id, json, holder } = job;
-  const state = await store.state(job);
-  if (state === 'active' && holder !== null) {
-    const until = (await serverTime(store.redis)) + store.connection.lock;
-    const isHeld = holder.kind !== 'lifetime';
-    const held = isHeld ? { held: { token: holder.token, until } } : {};
-    const { error } = job.status;
-    const status = { ...job.ended('cancelled', 'cancelled', held), error, ended: Date.now() };
-    if (await store.park(id, holder.token, status, true)) return true;
-    await store.endLost();
-    const again = await store.get(id);
-    return again !== null && (await store.state(again)) === 'pending' && cancel(store, again);
-  }
-  if (state !== 'pending') return false;
-  await store.save(id, { ...job.status, ended: Date.now(), due: undefined });
-  await store.jobs.changePriority(id, PARKED);
-  if ((json.delay ?? 0) > 0) await isDone(store.jobs.changeDelay(id, NEVER - Date.now()));
-  // A worker may have got it meanwhile.
-  const now = await store.get(id);
-  if (now === null || now.finished !== null) return false;
-  if ((await store.jobs.getState(id)) !== 'active') return true;
-  now.json.priority = 0;
-  return cancel(store, now);
+/** @returns those that were cancelled */
+async function cancelAll(store: JobStore, jobs: readonly TaskJob[]): Promise<TaskJob[]> {
+  const places = await store.places();
+  const until = (await serverTime(store.redis)) + store.connection.lock;
+  const cancel = async (job: TaskJob, token: string, status: TaskJob['status']) => {
+    if (!(await store.fail(job.id, token, { ...status, error: job.status.error }, 'cancelled'))) return null;
+    await store.redis.sadd(store.key('cancelled'), job.id);
+    return job;
+  };
+  const active = jobs.filter((job) => job.state(places) === 'active');
+  const ended = await Promise.all(
+    active.map(async (job) => {
+      const token = job.holder?.token as string;
+      return cancel(job, token, job.ended('cancelled', 'cancelled', { held: { token, until } }));
+    }),
+  );
+  const waiting = await store.seizeAll(
+    jobs.filter((job) => job.state(places) === 'pending'),
+    newToken,
+  );
+  const taken = await Promise.all(
+    waiting.map((job) =>
+      cancel(job, job.holder?.token as string, { ...job.status, forgiven: job.status.forgiven + 1 }),
+    ),
+  );
+  return [...ended, ...taken].filter((job) => job !== null);
 }
 
-async function retry(store: JobStore, job: TaskJob): Promise<boolean> {
-  const { id, json, status, finished } = job;
-  const state = await store.state(job);
-  if (state === 'pending' || state === 'active') return false;
-  const { error: _, ended: __, by, ...rest } = status;
-  const { results } = status;
-  const fresh = { ...rest, forgiven: json.attemptsMade + json.stalledCounter, retried: Date.now() };
-  const again = async () => {
-    if (finished !== null) await isDone(store.jobs.retryFinishedJob({ id, opts: json.opts }, finished));
-    await store.jobs.changePriority(id, TaskJob.priority(0));
-  };
-  if (finished === 'completed') {
-    await store.connection.perform((client) =>
-      client.multi().zadd(store.key('retracted'), job.number, id).zrem(store.key('completions'), id).exec(),
-    );
-    const { attempts } = by === undefined && job.completedBy !== null ? job.ended('completed', null) : status;
-    const over = json.finishedOn ?? Date.now();
-    // A result that comes late would be one of before.
-    const past = attempts.map((each) => ({
-      ...each,
-      ...(each.outcome === 'lost' ? { kind: 'heartbeat' as const } : {}),
-      ...(results?.[each.token] === undefined ? {} : { submitted: true as const }),
-    }));
-    const last = past.at(-1);
-    if (last?.outcome === 'completed') last.ended = over;
-    await store.save(id, { ...fresh, attempts: past, results: undefined });
-    await again();
-    await store.redis.zrem(store.key('completions'), id);
-  } else if (finished === 'failed') {
-    await store.save(id, fresh);
-    await again();
-  } else {
-    const wait = await store.held(job);
-    await store.save(id, wait > 0 ? { ...fresh, due: Date.now() + wait } : fresh);
-    await again();
-    if (wait > 0) await isDone(store.jobs.changeDelay(id, wait));
-    else await isDone(store.jobs.promote(id));
-  }
-  await store.notify();
-  return true;
+/** @returns those that begin again */
+async function retryAll(store: JobStore, jobs: readonly TaskJob[]): Promise<TaskJob[]> {
+  const finished = jobs.filter((job) => job.finished !== null);
+  await Promise.all(
+    finished.map((job) => (job.finished === 'completed' ? retract(store, job) : revive(store, job))),
+  );
+  return finished;
+}
+
+async function revive(store: JobStore, job: TaskJob, status = job.status): Promise<void> {
+  const { id, json } = job;
+  await store.save(id, { ...status, error: null, forgiven: json.attemptsMade + json.stalledCounter });
+  await isDone(store.jobs.retryFinishedJob({ id, opts: json.opts }, job.finished ?? 'failed'));
+  await store.jobs.changePriority(id, TaskJob.priority(0));
+  await store.redis.srem(store.key('cancelled'), id);
+}
+
+async function retract(store: JobStore, job: TaskJob): Promise<void> {
+  const completions = store.key('completions');
+  await store.connection.perform((client) =>
+    client.multi().zadd(store.key('retracted'), job.number, job.id).zrem(completions, job.id).exec(),
+  );
+  const status = job.ended('completed', null);
+  const last = status.attempts.at(-1);
+  if (job.last !== null && last !== undefined) last.ended = job.json.finishedOn ?? last.ended;
+  await revive(store, job, status);
+  await store.redis.zrem(completions, job.id); // it may have been numbered meanwhile
 }
 
 async function select(
   store: JobStore,
   selection: Selection | 'all',
-  act: (store: JobStore, job: TaskJob) => Promise<boolean>,
+  act: (store: JobStore, jobs: readonly TaskJob[]) => Promise<TaskJob[]>,
 ): Promise<string[]> {
   await store.check();
-  const names: string[] = [];
+  const names = new Map<string, string>();
+  const state = selection === 'all' || 'ids' in selection ? undefined : selection.state;
   const ids =
     selection !== 'all' && 'ids' in selection
       ? await resolve(store, selection.ids)
-      : await store.inOrder(selection === 'all' ? undefined : selection.state);
-  const active = selection === 'all' || 'ids' in selection ? null : await store.activeIds();
+      : await store.inOrder(state);
   for (let from = 0; from < ids.length; from += PAGE) {
-    const some = await Promise.all(ids.slice(from, from + PAGE).map((id) => store.get(id)));
-    const acted = await Promise.all(
-      some.map(async (job) => {
-        if (job === null) return null;
-        const isWanted =
-          active === null || job.state(active.has(job.id)) === (selection as { state: string }).state;
-        return isWanted && (await act(store, job)) ? job.json.name : null;
-      }),
-    );
-    names.push(...acted.filter((name) => name !== null));
+    const page = ids.slice(from, from + PAGE);
+    const jobs = (await Promise.all(page.map((id) => store.get(id)))).filter((job) => job !== null);
+    const places = await store.places();
+    const wanted = jobs.filter((job) => state === undefined || job.state(places) === state);
+    for (const { id, json } of await act(store, wanted)) names.set(id, json.name);
   }
-  if (names.length > 0) await store.notify();
-  return names;
+  if (names.size > 0) await store.notify();
+  return ids.flatMap((id) => names.get(id) ?? []);
 }
 
 /** Ids of tasks by their ids or names. */
@@ -148,21 +132,17 @@ async function importSome(store: JobStore, results: ReadonlyMap<string, string>)
   const ids = [...results.keys()];
   if (ids.length === 0) return done;
   const retracted = await store.redis.zmscore(store.key('retracted'), ...ids);
-  const found = await Promise.all(
-    ids.map(async (id, at) => {
-      const job = retracted[at] === null ? await store.get(id) : null;
-      const isOpen = job !== null && ['pending', 'failed', 'cancelled'].includes(await store.state(job));
-      return isOpen ? job : null;
-    }),
-  );
-  const wanted = found.filter((job) => job !== null);
-  const worker = { name: '', host: '', pid: 0, gpus: [], kind: 'table' as const };
-  const seized = await store.seizeAll(wanted, (): Holder => ({ ...worker, token: newToken() }));
+  const jobs = await Promise.all(ids.filter((_, at) => retracted[at] === null).map((id) => store.get(id)));
+  const places = await store.places();
+  const wanted = jobs.filter(
+    (job) => job !== null && !['active', 'completed'].includes(job.state(places)),
+  ) as TaskJob[];
+  const seized = await store.seizeAll(wanted, () => `${TABLE}${newToken()}`);
   // In the order of the rows.
   for (const [id, result] of results) {
     const job = seized.find((each) => each.id === id);
     if (job === undefined) continue;
-    await store.save(id, { ...job.status, forgiven: job.status.forgiven + 1, due: undefined });
+    await store.save(id, { ...job.status, forgiven: job.status.forgiven + 1 });
     if (await store.complete(id, job.holder?.token as string, result)) done.add(id);
   }
   return done;

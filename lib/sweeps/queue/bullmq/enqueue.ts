@@ -2,7 +2,7 @@ import { sleep } from '../../../platform/index.ts';
 import { seedOf, type TaskSpec } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type MergedBatch } from '../enqueue.ts';
 import { type Enqueued, MAX_BYTES, type Queue } from '../queue.ts';
-import { phaseInName, readCount, taskName } from '../records.ts';
+import { phaseInName, taskName } from '../records.ts';
 import { jobData, newToken, TaskJob } from './jobs.ts';
 import { tryLock, unlock } from './lock-renewal.ts';
 import type { JobStore } from './store.ts';
@@ -43,8 +43,8 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
       if (job !== null) jobs.set(id, job);
     }),
   );
-  const active = jobs.size === 0 ? new Set<string>() : await store.activeIds();
-  const known = new Map([...jobs].map(([id, job]) => [id, job.kept(active.has(id))]));
+  const places = await store.places();
+  const known = new Map([...jobs].map(([id, job]) => [id, job.kept(places)]));
   const { enqueued, fresh, changed } = merge(known);
   for (const [id, kept] of changed) {
     const job = jobs.get(id) as TaskJob;
@@ -67,7 +67,7 @@ async function addFresh(
   const unnamed = [...fresh].filter(([id]) => numbers.get(id) === null);
   const phases = [...new Set(unnamed.map(([, { spec }]) => phaseInName(spec.phase)))];
   const before = phases.length === 0 ? [] : await store.redis.hmget(store.key('phases'), ...phases);
-  for (const [at, phase] of phases.entries()) counters.set(phase, readCount(before[at]));
+  for (const [at, phase] of phases.entries()) counters.set(phase, Number(before[at] ?? 0));
   const used = new Set<string>();
   const name = (spec: TaskSpec): string => {
     const phase = phaseInName(spec.phase);
@@ -105,7 +105,7 @@ async function addFresh(
     );
   }
   const lost = [...fresh.keys()].filter((id) => !named.has(id));
-  for (const id of lost) order.set(id, readCount(numbers.get(id)));
+  for (const id of lost) order.set(id, Number(numbers.get(id)));
   if (lost.length > 0) {
     const all = Object.entries(await store.redis.hgetall(store.key('names')));
     for (const [each, id] of all) if (lost.includes(id)) named.set(id, each);

@@ -34,36 +34,19 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
     'Check GPU_OWNER_QUEUE_PASSWORD, and the user in the URL.',
   ],
   [
-    /^NOPERM|ACL failure|can't access/,
-    'refuses a command to this user',
-    'It needs ~gpu-owner* +@all -@dangerous +info (see `gpu-owner docs many-machines`).',
+    /^NOPERM|ACL failure|can't access|unknown (?:redis )?command/i,
+    'refuses a command, or has renamed it (rename-command)',
+    'Its user needs ~gpu-owner* +@all -@dangerous +info (see `gpu-owner docs many-machines`).',
   ],
   [
-    /unknown (?:redis )?command/i,
-    'lacks a command, or has renamed it (rename-command)',
-    'Use a server that has EVAL, EVALSHA, INFO, TIME and the data commands under their own names.',
-  ],
-  [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; acknowledged changes are kept.'],
-  [/^MISCONF/, "can't write its file", 'Make room on its disk; see the log of Redis.'],
-  [
-    /^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/,
-    'is a cluster',
-    'Use a single Redis server: a queue does not work on a cluster.',
+    /^(?:OOM|MISCONF)/,
+    'has no room left, in memory or on its disk',
+    "Raise 'maxmemory', or make room on the disk of Redis; acknowledged changes are kept.",
   ],
   [
     /^DENIED/,
     'refuses connections from other machines: it is in protected mode, because it has no password',
     "Set 'requirepass' in redis.conf, and the password in GPU_OWNER_QUEUE_PASSWORD.",
-  ],
-  [
-    /max number of clients/,
-    'has as many connections as it accepts',
-    "End some, or raise 'maxclients' in redis.conf.",
-  ],
-  [
-    /DB index is out of range/,
-    'is a database that this Redis does not have',
-    "Name one from 0 to 15, or raise 'databases' in redis.conf.",
   ],
   [
     /^WRONGTYPE/,
@@ -100,11 +83,11 @@ export function explain(error: unknown, url: string): GPUOwnerError {
       error,
     );
   }
-  // An error inside of a script, or of BullMQ when it reads a job.
+  // An error inside of a script, or of BullMQ when it reads a job; or one of Redis that says what is wrong.
   if (/^(?:ReplyError|SyntaxError|TypeError|RangeError)$/.test(asError(error).name)) {
     return unusable(
       url,
-      `has a record that is damaged (${sanitize(text, 200)})`,
+      `can't be used, or has a damaged record (${sanitize(text, 200)})`,
       'If nothing there is needed, name another project=NAME and start again; results that are in the tables are found there.',
       error,
     );

@@ -1,16 +1,14 @@
-import { randomUUID } from 'node:crypto';
 import { realpathSync } from 'node:fs';
-import { hostName, sanitize, showValue } from '../../../platform/index.ts';
-import { keepIdentity, readIdentity } from '../../project/index.ts';
-import { type Queue, unusable } from '../queue.ts';
+import { hostName, schema, showValue } from '../../../platform/index.ts';
+import { type Queue, type StepValue, unusable } from '../queue.ts';
 import { readRecord } from '../records.ts';
+import { settingMethods } from '../settings.ts';
 import { parseAddress } from './address.ts';
 import { attemptMethods } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { EVENTS, RedisConnection } from './connection.ts';
 import { Leadership, LockRenewal } from './lock-renewal.ts';
 import { queryMethods } from './queries.ts';
-import { settingMethods } from './settings.ts';
 import { JobStore } from './store.ts';
 
 /**
@@ -37,28 +35,25 @@ export async function openBullMQQueue(
   return null;
 }
 
+const PROJECT = schema.jsonOf(schema.record({ host: schema.text, directory: schema.text }));
+
 /**
- * Refuses the list of another project, whose directory has the same name: each would run the other's commands. A checkout on another host
- * has no identity yet, and takes that of the list.
+ * Refuses the list of another directory of this machine with the same name: each would run the other's commands.
  * @throws ERR_QUEUE
  */
 async function checkProject(connection: RedisConnection, project: string, create: boolean): Promise<void> {
-  const known = readIdentity(project);
-  const here = { id: known ?? randomUUID(), host: hostName(), directory: realpathSync(project) };
+  const here = { host: hostName(), directory: realpathSync(project) };
   const settings = connection.key('settings');
   if (create) await connection.redis.hsetnx(settings, 'project', JSON.stringify(here));
   const text = await connection.redis.hget(settings, 'project');
   if (text === null) return; // the list was shared until now
-  const { id, host, directory } = readRecord(text);
-  const isElsewhere = host === here.host && directory !== here.directory;
-  if (known === null ? create && isElsewhere : id !== known) {
-    throw unusable(
-      connection.address.url,
-      `belongs to another project, in ${directory} on ${host}, and its tasks would run here`,
-      'Name this list otherwise (?project=NAME), or that directory with --project. Projects that share a list have ?share=yes in all their URLs.',
-    );
-  }
-  if (create && known === null && typeof id === 'string') keepIdentity(project, id);
+  const { host, directory } = readRecord('the project', PROJECT, text);
+  if (host !== here.host || directory === here.directory) return;
+  throw unusable(
+    connection.address.url,
+    `belongs to another project, in ${directory} on ${host}, and its tasks would run here`,
+    'Name this list otherwise (?project=NAME), or that directory with --project. Projects that share a list have ?share=yes in all their URLs.',
+  );
 }
 
 function assemble(connection: RedisConnection): Queue {
@@ -70,7 +65,20 @@ function assemble(connection: RedisConnection): Queue {
     ...queryMethods(store),
     ...attemptMethods(store, renewal),
     ...bulkMethods(store),
-    ...settingMethods(store),
+    ...settingMethods({
+      async read(key) {
+        await store.check();
+        return store.redis.hget(store.key('settings'), key);
+      },
+      async change(key, next) {
+        const settings = store.key('settings');
+        const text = next(await this.read(key));
+        if (text === null) await store.redis.hdel(settings, key);
+        else await store.redis.hset(settings, key, text);
+        await store.notify();
+      },
+    }),
+    report: (value) => report(store, value),
     changed: (milliseconds, signal, since) => renewal.changed(milliseconds, signal, since),
     get changeCount() {
       return renewal.changeCount;
@@ -87,36 +95,35 @@ function assemble(connection: RedisConnection): Queue {
   };
 }
 
-/** The version of our records. */
-const FORMAT = 1;
+async function report(store: JobStore, { phase, id, step, value }: StepValue): Promise<number[]> {
+  await store.check();
+  const key = store.key(`report:${step}:${phase}`);
+  await store.redis.hset(key, id, value);
+  const { [id]: _, ...others } = await store.redis.hgetall(key);
+  return Object.values(others).map(Number);
+}
 
-/** @returns whether the queue exists @throws ERR_QUEUE for a queue of a newer version, and for foreign keys */
+/** The version of our records. */
+const FORMAT = '1';
+
+/** @returns whether the queue exists @throws ERR_QUEUE for a queue of another version, and for foreign keys */
 async function checkFormat(connection: RedisConnection, create: boolean): Promise<boolean> {
   const { redis } = connection;
   const settings = connection.key('settings');
-  let format = await redis.hget(settings, 'format');
-  if (format === null && (await redis.exists(connection.key('names'))) === 1) format = ''; // a part was removed
-  if (format === null && !create) return false;
-  if (format === null) {
-    await connection.jobs.setQueueMeta({ 'opts.maxLenEvents': EVENTS });
-    await redis.hsetnx(settings, 'format', FORMAT);
-    format = String(FORMAT);
-  }
-  if (!/^[1-9]\d*$/.test(format)) {
+  const format = await redis.hget(settings, 'format');
+  if (format === FORMAT) return true;
+  // Where only settings were removed, it is damaged.
+  if (format !== null || (await redis.exists(connection.key('names'))) === 1) {
     const { url, name } = connection.address;
     throw unusable(
       url,
-      `has ${showValue(format)} as its version, which isn't one of gpu-owner: its records are damaged, or belong to another program`,
+      `has version ${showValue(format ?? '')}, and this gpu-owner knows ${FORMAT}: it is of another version, of another program, or damaged`,
       `Name another project=NAME. If nothing there is needed, remove it (redis-cli --scan --pattern 'gpu-owner*:${name}:*' | xargs redis-cli DEL) ` +
         'and start again; results that are in the tables are found there.',
     );
   }
-  if (Number(format) !== FORMAT) {
-    throw unusable(
-      connection.address.url,
-      `was made by another version (${sanitize(format, 20)}, this one knows ${FORMAT})`,
-      'Use that gpu-owner, or name another project=NAME.',
-    );
-  }
+  if (!create) return false;
+  await connection.jobs.setQueueMeta({ 'opts.maxLenEvents': EVENTS });
+  await redis.hsetnx(settings, 'format', FORMAT);
   return true;
 }

@@ -1,38 +1,33 @@
 // A task is a job of BullMQ: its id the task's, its data what the task is, its returnvalue the result. This is how both are read.
 import { randomUUID } from 'node:crypto';
 import type * as BullMQ from 'bullmq';
+import { schema } from '../../../platform/index.ts';
 import { parseValue, strictJSON, stringifyValue, type Task } from '../../task/index.ts';
 import type { KeptTask } from '../enqueue.ts';
 import {
   type AttemptInfo,
-  type Completed,
   type Completion,
   DEFAULT_RETRIES,
   type State,
   type TaskRow,
   type WorkerInfo,
 } from '../queue.ts';
-import * as records from '../records.ts';
+import { readRecord, readResult, taskFrom } from '../records.ts';
 
 /** The priority of fresh tasks; failed ones come after them. BullMQ gives out jobs of priority 0 before all others. */
 const FRESH = 2;
-/** The priority of cancelled tasks, BullMQ's last one. A job that has it is parked where time never comes. */
-export const PARKED = 2 ** 21 - 1;
-/** When parked jobs would come: the last time that BullMQ's scores have room for, in ms since the epoch. */
-export const NEVER = 2 ** 41 - 1;
-
-/** How an attempt is known to live: by heartbeats, or as long as its lifetime. `table`: a row of a table. */
-export type Kind = 'heartbeat' | 'lifetime' | 'table';
 
 /** A token of an attempt, before its task is known. */
 export function newToken(): string {
   return randomUUID().replaceAll('-', '');
 }
 
+/** The tokens of those who complete a task by a row of a table. */
+export const TABLE = 'table-';
+
 /** The worker that has a job, or had it last: BullMQ keeps that as the name of the worker. */
 export interface Holder extends WorkerInfo {
   token: string;
-  kind: Kind;
 }
 
 /** The last attempt of a task. */
@@ -45,9 +40,6 @@ export interface Ended extends Last {
   ended: number;
   outcome: NonNullable<AttemptInfo['outcome']>;
   error: string | null;
-  submitted?: true;
-  /** Whether it was heard of after all: then its start was taken back. */
-  excused?: true;
 }
 
 /** Facts for which BullMQ has no place. They are the job's progress, and change with the move of the job, in one step. */
@@ -55,24 +47,49 @@ export interface Status {
   /** Attempts that have ended, oldest first. */
   attempts: Ended[];
   /** The last thing that went wrong. */
-  error?: string | undefined;
-  /** When it was cancelled. */
-  ended?: number;
+  error: string | null;
   /** Starts that don't count any longer. */
   forgiven: number;
   /** How many of its stalls are among the attempts. */
   stalls: number;
-  /** When a person has retried it. */
-  retried?: number;
-  /** When it may be given out. */
-  due?: number | undefined;
+  /** The attempt that began last: BullMQ forgets it when it gives the job to another one. */
+  current: Last | null;
   /** The attempt whose command may still run although the task isn't its own, and until when, by the clock of Redis. */
-  held?: { token: string; until: number } | undefined;
-  /** Results that came before a completion, by token. */
-  results?: Readonly<Record<string, string>> | undefined;
-  /** The attempt that has completed it, if that isn't the last one. */
-  by?: string;
+  held: { token: string; until: number } | null;
 }
+
+const { among, epochMs, jsonOf, listOf, nullable, optional, record, text, whole } = schema;
+const WORKER = { name: text, host: text, pid: whole(), gpus: listOf(text), token: text };
+const HOLDER = jsonOf(record(WORKER));
+const LAST = { ...WORKER, since: epochMs };
+const STATUS: schema.Check<Status> = record({
+  attempts: listOf(
+    record({
+      ...LAST,
+      ended: epochMs,
+      outcome: among(['completed', 'failed', 'given-back', 'lost', 'cancelled']),
+      error: nullable(text),
+    }),
+  ),
+  error: nullable(text),
+  forgiven: whole(),
+  stalls: whole(),
+  current: nullable(record(LAST)),
+  held: nullable(record({ token: text, until: epochMs })),
+});
+const anything: schema.Check<unknown> = (value) => value;
+const DATA = jsonOf(
+  record({
+    number: whole(),
+    parameters: anything,
+    exact: optional(text),
+    command: anything,
+    places: anything,
+    retries: optional(whole()),
+  }),
+);
+
+const NO_STATUS: Status = { attempts: [], error: null, forgiven: 0, stalls: 0, current: null, held: null };
 
 /** The data of a task's job, as any program can read it. `exact` has what JSON would change. */
 export function jobData(
@@ -109,37 +126,40 @@ export function resultValue(text: string): unknown {
   return jsonValue(text) ?? text;
 }
 
+/** Ids of jobs whose state doesn't follow from their record. */
+export interface Places {
+  active: ReadonlySet<string>;
+  /** For BullMQ, they have failed. */
+  cancelled: ReadonlySet<string>;
+}
+
 export class TaskJob {
   readonly id: string;
   readonly json: BullMQ.JobJson;
   readonly status: Status;
-  #parsed: Readonly<Record<string, unknown>> | null = null;
+  /** The worker that has it, or had it last. */
+  readonly holder: Holder | null;
+  readonly #data: schema.Checked<typeof DATA>;
 
   constructor(id: string, json: BullMQ.JobJson) {
     this.id = id;
     this.json = json;
-    this.status = statusOf(json.progress);
+    const what = `task ${json.name}`;
+    const { progress, processedBy, data } = json;
+    this.status = typeof progress === 'object' ? readRecord(what, STATUS, progress) : { ...NO_STATUS };
+    this.holder = processedBy === undefined ? null : readRecord(what, HOLDER, processedBy);
+    this.#data = readRecord(what, DATA, data);
   }
 
-  /** The worker that has it, or had it last. null: nothing of ours says so. */
-  get holder(): Holder | null {
-    return holderOf(this.json.processedBy);
-  }
-
-  get isParked(): boolean {
-    return this.json.priority === PARKED;
-  }
-
-  /** When it completed or failed; null: it hasn't. */
+  /** What BullMQ did with it in the end; null: it goes on. */
   get finished(): 'completed' | 'failed' | null {
     if (this.json.finishedOn === undefined) return null;
     return this.json.returnvalue === undefined ? 'failed' : 'completed';
   }
 
-  state(isActive: boolean): State {
-    if (this.finished !== null) return this.finished;
-    if (this.isParked) return 'cancelled';
-    return isActive ? 'active' : 'pending';
+  state({ active, cancelled }: Places): State {
+    if (this.finished === 'failed' && cancelled.has(this.id)) return 'cancelled';
+    return this.finished ?? (active.has(this.id) ? 'active' : 'pending');
   }
 
   /** Counted starts. @param isActive whether the last of them has not ended */
@@ -154,92 +174,87 @@ export class TaskJob {
   }
 
   get retries(): number {
-    const { retries } = this.#data();
-    return retries === undefined ? DEFAULT_RETRIES : records.readCount(retries);
+    return this.#data.retries ?? DEFAULT_RETRIES;
   }
 
   get number(): number {
-    return records.readCount(this.#data().number);
+    return this.#data.number;
   }
 
   get isExhausted(): boolean {
     return this.starts(false) > this.retries;
   }
 
-  #data(): Readonly<Record<string, unknown>> {
-    this.#parsed ??= records.readRecord(this.json.data);
-    return this.#parsed;
-  }
-
   task(): Task {
-    const { parameters, exact, command, places } = this.#data();
-    return records.taskFrom({ id: this.id, name: this.json.name, parameters, command, places }, exact);
+    const { exact, parameters, command, places } = this.#data;
+    return taskFrom({ id: this.id, name: this.json.name, parameters, command, places }, exact);
   }
 
   get parameters(): string {
     return stringifyValue(this.task().parameters);
   }
 
-  kept(isActive: boolean): KeptTask {
-    const { command, destinations } = this.task();
+  kept(places: Places): KeptTask {
+    const { name, command, destinations } = this.task();
     return {
-      name: this.json.name,
-      state: this.state(isActive),
-      command: records.commandText(command),
+      name,
+      state: this.state(places),
+      command: JSON.stringify(command),
       destinations,
       retries: this.retries,
     };
   }
 
-  row(isActive: boolean, sequence: number | null): TaskRow {
+  row(places: Places, sequence: number | null): TaskRow {
     const { json, finished, status } = this;
-    const isOver = finished !== null || this.isParked;
-    const record = {
-      state: this.state(isActive),
-      starts: this.starts(isActive),
-      error: finished === 'completed' ? null : status.error,
-      ended: isOver ? (json.finishedOn ?? status.ended) : null,
-      source: finished === 'completed' ? this.#source : null,
-      sequence,
+    const state = this.state(places);
+    const isCompleted = state === 'completed';
+    return {
+      task: this.task(),
+      state,
+      starts: this.starts(state === 'active'),
+      error: isCompleted ? null : status.error,
+      ended: finished === null ? null : (json.finishedOn ?? null),
+      source: isCompleted ? this.#source : null,
+      sequence: isCompleted ? sequence : null,
     };
-    return records.taskRowOf(record, this.task());
   }
 
   completion(sequence: number): Completion {
-    return records.completionOf({ sequence, source: this.#source, result: this.result }, this.task());
-  }
-
-  completed(sequence: number): Completed {
-    return records.completedOf({ sequence, source: this.#source }, this.task());
+    const task = this.task();
+    return { sequence, task, source: this.#source, result: readResult(task, this.result) };
   }
 
   get #source(): 'worker' | 'table' {
-    return this.holder?.kind === 'table' ? 'table' : 'worker';
+    return this.holder?.token.startsWith(TABLE) ? 'table' : 'worker';
   }
 
   /** The text of the result of a completed one. */
-  get result(): unknown {
+  get result(): string | undefined {
     const { returnvalue } = this.json;
-    return returnvalue?.startsWith('"') ? records.readJSON(returnvalue) : returnvalue;
-  }
-
-  /** The token of the attempt that has completed it. */
-  get completedBy(): string | null {
-    if (this.finished !== 'completed' || this.holder?.kind === 'table') return null;
-    return this.status.by ?? this.holder?.token ?? null;
+    return returnvalue?.startsWith('"') ? JSON.parse(returnvalue) : returnvalue;
   }
 
   /** The last attempt, unless it is among those that have ended. */
   get last(): Last | null {
-    const { holder, status, json } = this;
-    if (holder === null || holder.kind === 'table') return null;
-    if (status.attempts.some(({ token }) => token === holder.token)) return null;
+    const { holder, json } = this;
+    if (holder === null || this.#source === 'table' || this.#isNoted(holder)) return null;
     return { ...holder, since: json.processedOn ?? 0 };
+  }
+
+  /** The attempt that was lost, when BullMQ has found that; null: it ended before it had begun. */
+  get lost(): Last | null {
+    const { current } = this.status;
+    return current === null || this.#isNoted(current) ? null : current;
+  }
+
+  #isNoted({ token }: Holder): boolean {
+    return this.status.attempts.some((each) => each.token === token);
   }
 
   /** Whether the task is that of an attempt, as far as its record says. */
   belongsTo(token: string): boolean {
-    return this.last?.token === token && this.finished === null && !this.isParked;
+    return this.last?.token === token && this.finished === null;
   }
 
   /** The status after the last attempt has ended so. */
@@ -247,56 +262,10 @@ export class TaskJob {
     outcome: Ended['outcome'],
     error: string | null,
     more: Partial<Status> = {},
-    last: Last | null = this.last,
+    last = this.last,
   ): Status {
     const { status } = this;
-    const submitted = last !== null && status.results?.[last.token] !== undefined;
-    const ended: Ended[] =
-      last === null
-        ? []
-        : [{ ...last, ended: Date.now(), outcome, error, ...(submitted ? { submitted: true } : {}) }];
-    const { due: _, ...rest } = status;
-    return {
-      ...rest,
-      attempts: [...status.attempts, ...ended],
-      ...(error === null ? {} : { error }),
-      ...more,
-    };
+    const ended = last === null ? [] : [{ ...last, ended: Date.now(), outcome, error }];
+    return { ...status, attempts: [...status.attempts, ...ended], error: error ?? status.error, ...more };
   }
-}
-
-function statusOf(progress: unknown): Status {
-  const given = typeof progress === 'object' && progress !== null ? (progress as Partial<Status>) : {};
-  const { attempts, forgiven, stalls } = given;
-  return {
-    ...given,
-    attempts: Array.isArray(attempts) ? attempts.filter((each) => typeof each?.token === 'string') : [],
-    forgiven: Number(forgiven ?? 0) || 0,
-    stalls: records.readCount(stalls ?? 0),
-  };
-}
-
-const KINDS: readonly Kind[] = ['heartbeat', 'lifetime', 'table'];
-
-export function holderText({ name, host, pid, gpus, token, kind }: Holder): string {
-  return JSON.stringify([name, host, pid, gpus, kind, token].map((each) => wellFormed(each)));
-}
-
-/** Halves of characters can't be kept. */
-function wellFormed<T>(value: T): T | string {
-  return typeof value === 'string' ? Buffer.from(value).toString() : value;
-}
-
-function holderOf(text: string | undefined): Holder | null {
-  const list = records.readJSON(text);
-  if (!Array.isArray(list)) return null;
-  const [name, host, pid, gpus, kind, token] = list;
-  return {
-    name: records.readText(name),
-    host: records.readText(host),
-    pid: records.readCount(pid),
-    gpus: Array.isArray(gpus) ? gpus.filter((each) => typeof each === 'string') : [],
-    kind: KINDS.find((known) => known === kind) ?? 'heartbeat',
-    token: records.readText(token),
-  };
 }

@@ -1,14 +1,7 @@
-import {
-  bootId,
-  bootMilliseconds,
-  describeProcess,
-  now,
-  pidNamespace,
-  readProcessStat,
-} from '../../../platform/index.ts';
+import { bootMilliseconds, now } from '../../../platform/index.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Attempt, Deadline, Management, ManagerInfo } from '../queue.ts';
-import { readCount, readRecord, readText } from '../records.ts';
+import { readManager } from '../records.ts';
 import { type RedisConnection, serverTime } from './connection.ts';
 import { newToken } from './jobs.ts';
 import type { JobStore } from './store.ts';
@@ -77,11 +70,6 @@ export class LockRenewal {
   /** How long after its last renewal an attempt is given up, in ms. */
   get #patience(): number {
     return this.#connection.address.patience + this.#connection.renewal;
-  }
-
-  /** Whether the attempt is one of this process whose lock is renewed. */
-  has(token: string): boolean {
-    return this.#open.get(token)?.lifetime === false;
   }
 
   remove(token: string): void {
@@ -189,9 +177,7 @@ export class LockRenewal {
     const open = this.#open.get(token);
     if (open === undefined || open.controller.signal.aborted) return;
     const why = job?.status.attempts.find((each) => each.token === lock);
-    const unknown =
-      job === null ? 'the queue no longer knows this attempt' : 'the queue got no heartbeat for too long';
-    open.controller.abort(new Error(why?.error ?? why?.outcome ?? unknown));
+    open.controller.abort(new Error(why?.error ?? 'the queue got no heartbeat for too long'));
   }
 
   #extend(token: string, renewed: number): void {
@@ -252,9 +238,8 @@ export class Leadership {
   async take({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
     if (this.#record !== null) return null;
     const { connection } = this.#store;
-    const record = leaderRecord(host, pid);
-    const before = await connection.redis.get(connection.key('manager'));
-    if (before !== null && isDead(before)) await unlock(connection, 'manager', before);
+    // The nonce tells it from other leaders of the same process.
+    const record = JSON.stringify({ host, pid, nonce: newToken() });
     const asked = this.#renewal.time;
     if (!(await tryLock(connection, 'manager', record, connection.lock))) return null;
     await this.#store.notify();
@@ -277,9 +262,7 @@ export class Leadership {
     const { redis } = connection;
     const name = connection.key('manager');
     const [text, left, now] = await Promise.all([redis.get(name), redis.pttl(name), serverTime(redis)]);
-    if (text === null || isDead(text)) return null;
-    const { host, pid } = readRecord(text);
-    return { host: readText(host), pid: readCount(pid), until: now + left };
+    return text === null ? null : { ...readManager(text), until: now + left };
   }
 
   async release(): Promise<void> {
@@ -290,23 +273,4 @@ export class Leadership {
     await unlock(this.#store.connection, 'manager', record);
     await this.#store.notify();
   }
-}
-
-/** The leader as Redis has it: who it is, and its process as others of this boot and PID namespace see it. */
-function leaderRecord(host: string, pid: number): string {
-  const start = readProcessStat(process.pid)?.startTicks ?? '';
-  const leader = { process: process.pid, start, boot: bootId(), namespace: pidNamespace() };
-  // The nonce tells it from other leaders of the same process.
-  return JSON.stringify({ host, pid, ...leader, of: newToken() });
-}
-
-/** Whether the leader's process has certainly ended: then no process needs to wait until its lock expires. */
-function isDead(text: string): boolean {
-  const { process: pid, start, boot, namespace } = readRecord(text);
-  if (boot === undefined) return true; // no record of ours: no process renews it
-  if (boot === '' || boot !== bootId() || namespace !== pidNamespace()) return false;
-  if (describeProcess(readCount(pid)).alive !== 'alive') return true;
-  // The PID may be another process's by now.
-  const stat = readProcessStat(readCount(pid));
-  return stat !== null && start !== '' && stat.startTicks !== start;
 }

@@ -4,7 +4,6 @@ import { unusable } from '../queue.ts';
 
 /** Refuses a server that would lose tasks, and warns of one that may lose some. @throws ERR_QUEUE */
 export async function checkServer(redis: Redis, url: string): Promise<void> {
-  const warn = (problem: string) => warnOnce(sanitize(`the queue ${url} ${problem}.`, 500));
   const info = new Map(
     (await redis.info()).split(/\r?\n/).map((line) => line.split(/:(.*)/s).slice(0, 2) as [string, string]),
   );
@@ -17,16 +16,9 @@ export async function checkServer(redis: Redis, url: string): Promise<void> {
       `is Redis ${sanitize(version, 20)}, which is too old`,
       'Redis 6.2 or newer is needed, or Valkey.',
     );
-  if (info.get('redis_mode') === 'sentinel') {
-    throw unusable(
-      url,
-      'is a Sentinel, which has no data',
-      'Name the server that it watches (redis-cli -p PORT SENTINEL get-master-addr-by-name NAME).',
-    );
-  }
-  if (info.get('cluster_enabled') === '1') {
-    throw unusable(url, 'is a cluster', 'Use a single Redis server: a queue does not work on a cluster.');
-  }
+  const mode = info.get('redis_mode') ?? 'standalone';
+  if (mode !== 'standalone')
+    throw unusable(url, `is a ${sanitize(mode, 20)}`, 'Name a single server: a queue works on no other.');
   if (info.get('role') === 'slave') {
     throw unusable(url, 'is a replica, which takes no changes', 'Name the server that it copies.');
   }
@@ -39,11 +31,8 @@ export async function checkServer(redis: Redis, url: string): Promise<void> {
     );
   }
   if (info.get('aof_enabled') !== '1') {
-    warn(
-      'is kept in memory only (appendonly no): if Redis ends, tasks and results of the last minutes are lost. ' +
-        "Set 'appendonly yes' in redis.conf, or with: redis-cli CONFIG SET appendonly yes",
-    );
-  } else if (info.get('aof_last_write_status') === 'err') {
-    warn("can't write its file at the moment: make room on the disk of Redis");
+    const problem = `the queue ${url} is kept in memory only (appendonly no): if Redis ends, tasks and results of the last minutes are lost.`;
+    const remedy = "Set 'appendonly yes' in redis.conf, or with: redis-cli CONFIG SET appendonly yes";
+    warnOnce(sanitize(`${problem} ${remedy}`, 500));
   }
 }

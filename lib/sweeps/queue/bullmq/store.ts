@@ -1,33 +1,26 @@
 import { sleep } from '../../../platform/index.ts';
-import { type Counts, MAX_BYTES, MAX_DELAY_MS, type State } from '../queue.ts';
+import { type Counts, MAX_BYTES, NO_PID, type State } from '../queue.ts';
 import { EVENTS, isDone, type RedisConnection, serverTime } from './connection.ts';
 import { removed } from './errors.ts';
-import {
-  type Ended,
-  type Holder,
-  holderText,
-  type Last,
-  NEVER,
-  PARKED,
-  resultValue,
-  type Status,
-  TaskJob,
-} from './jobs.ts';
+import { type Holder, type Places, resultValue, type Status, TaskJob } from './jobs.ts';
 
 /** Jobs that are read at once. */
 export const PAGE = 100;
 /** How often other jobs than the wanted one are put back. */
 const MAX_TRIES = 50;
 
-type Waiting = 'wait' | 'prioritized' | 'delayed';
-const WAITING: readonly Waiting[] = ['wait', 'prioritized', 'delayed'];
+type Place = 'active' | 'completed' | 'failed' | 'wait' | 'prioritized' | 'delayed';
+const PLACES: Readonly<Record<State, readonly Place[]>> = {
+  pending: ['wait', 'prioritized', 'delayed'],
+  active: ['active'],
+  completed: ['completed'],
+  failed: ['failed'],
+  cancelled: ['failed'],
+};
 
 /** The jobs of a queue, and what is done to them in more than one step. Each step leaves them so that the next one can be repeated. */
 export class JobStore {
   readonly connection: RedisConnection;
-
-  /** The workers that have jobs, as last seen: BullMQ forgets that when it gives them to others. */
-  #holders = new Map<string, Last>();
 
   constructor(connection: RedisConnection) {
     this.connection = connection;
@@ -63,22 +56,25 @@ export class JobStore {
     }
   }
 
-  /** Ids of jobs by where they are. Waiting jobs come in the order in which they are given out. */
-  async ids(...types: ('active' | 'completed' | 'failed' | Waiting)[]): Promise<string[]> {
-    return (await this.jobs.getRanges(types, 0, -1, true)).flat();
+  /** Ids of jobs by where they are. */
+  async ids(...places: readonly Place[]): Promise<string[]> {
+    return (await this.jobs.getRanges([...places], 0, -1, true)).flat();
   }
 
   /** Ids in the order of arrival. @param state without it, of all; of others there may be some among them */
   async inOrder(state?: State): Promise<string[]> {
     const all = await this.redis.zrange(this.key('order'), '0', '-1');
     if (state === undefined) return all;
-    const places = state === 'pending' || state === 'cancelled' ? WAITING : [state];
-    const some = new Set(await this.ids(...places));
+    const some = new Set(await this.ids(...PLACES[state]));
     return all.filter((id) => some.has(id));
   }
 
-  async activeIds(): Promise<Set<string>> {
-    return new Set(await this.ids('active'));
+  async places(): Promise<Places> {
+    const [active, cancelled] = await Promise.all([
+      this.ids('active'),
+      this.redis.smembers(this.key('cancelled')),
+    ]);
+    return { active: new Set(active), cancelled: new Set(cancelled) };
   }
 
   /** Whether no task is to be given out. @throws ERR_QUEUE where the records are gone */
@@ -88,36 +84,26 @@ export class JobStore {
     return pause != null;
   }
 
-  /** Jobs that wait for a time, the next one first; and how many there are for which it never comes. */
-  async delayed(): Promise<{ delayed: TaskJob[]; parked: number }> {
-    const ids = await this.ids('delayed');
-    const delayed: TaskJob[] = [];
-    for await (const job of this.read(ids)) {
-      if (job === null) continue;
-      if (!job.isParked) delayed.push(job);
-      else if ((job.json.delay ?? 0) > MAX_DELAY_MS) break; // as all behind it
-    }
-    return { delayed, parked: ids.length - delayed.length };
-  }
-
-  /** Ids of jobs that can be had now, in the order in which they are given out. */
-  async waitingIds(): Promise<string[]> {
-    const [parked = 0] = await this.jobs.getCountsPerPriority([PARKED]);
-    const ids = await this.ids('wait', 'prioritized');
-    return ids.slice(0, Math.max(0, ids.length - parked)); // parked ones are the last
+  /** When the first delayed job comes, in ms since the epoch; null: none is delayed, or another can be had now. */
+  async nextTime(): Promise<number | null> {
+    const waiting = await this.jobs.getCounts(['wait', 'prioritized']);
+    if (waiting.some((count) => count > 0)) return null;
+    const { delayed } = this.connection.backend.keys;
+    const [, score] = await this.redis.zrange(delayed as string, '0', '0', 'WITHSCORES');
+    const time = Math.floor(Number(score ?? 0) / 2 ** 12); // as BullMQ counts
+    return time <= Date.now() ? null : time;
   }
 
   async counts(): Promise<Counts> {
-    const types = ['active', 'completed', 'failed', 'wait', 'prioritized', 'delayed'] as const;
-    // First: a delayed job that is taken meanwhile would be counted as a parked one, and its task as cancelled.
-    const { parked: never } = await this.delayed();
-    const [numbers, [late = 0]] = await Promise.all([
-      this.jobs.getCounts([...types]),
-      this.jobs.getCountsPerPriority([PARKED]),
+    const [numbers, cancelled] = await Promise.all([
+      this.jobs.getCounts(['active', 'completed', 'failed', 'wait', 'prioritized', 'delayed']),
+      this.redis.scard(this.key('cancelled')),
     ]);
-    const [active = 0, completed = 0, failed = 0, wait = 0, prioritized = 0, delayed = 0] = numbers;
-    const pending = wait + prioritized - late + Math.max(0, delayed - never);
-    return { pending, active, completed, failed, cancelled: late + Math.min(never, delayed) };
+    const [active = 0, completed = 0, failed = 0, ...pending] = numbers;
+    return {
+      pending: pending.reduce((sum, count) => sum + count, 0),
+      ...{ active, completed, failed: Math.max(0, failed - cancelled), cancelled },
+    };
   }
 
   /** @throws ERR_QUEUE where the records are gone */
@@ -131,42 +117,29 @@ export class JobStore {
   }
 
   async save(id: string, status: Status): Promise<boolean> {
-    return isDone(this.jobs.updateProgress(id, compact(status)));
+    return isDone(this.jobs.updateProgress(id, { ...status }));
   }
 
   /** Moves on the job of an attempt that ends with its task unfinished: to wait for the next start. */
   requeue(id: string, token: string, status: Status, priority: number, delay = 0): Promise<boolean> {
-    const fieldsToUpdate = { priority, progress: JSON.stringify(compact(status)) };
+    const fieldsToUpdate = { priority, progress: JSON.stringify(status) };
     if (delay === 0) return isDone(this.jobs.retryJob(id, false, token, { fieldsToUpdate }));
     const skipAttempt = true;
     return isDone(this.jobs.moveToDelayed(id, Date.now(), delay, token, { skipAttempt, fieldsToUpdate }));
   }
 
-  fail(id: string, token: string, status: Status): Promise<boolean> {
-    const error = status.error ?? 'failed';
-    const fields = { progress: JSON.stringify(compact(status)), stacktrace: JSON.stringify([error]) };
-    return isDone(this.jobs.moveToFailed(minimal(id), error, undefined, token, false, fields));
-  }
-
-  /** Puts a job where time never comes: of a cancelled task. */
-  park(id: string, token: string, status: Status, isStart: boolean): Promise<boolean> {
-    const fieldsToUpdate = { priority: PARKED, progress: JSON.stringify(compact(status)) };
-    const opts = { skipAttempt: !isStart, fieldsToUpdate };
-    const now = Date.now();
-    return isDone(this.jobs.moveToDelayed(id, now, NEVER - now, token, opts));
+  fail(id: string, token: string, status: Status, reason: string): Promise<boolean> {
+    const fields = { progress: JSON.stringify(status), stacktrace: JSON.stringify([reason]) };
+    return isDone(this.jobs.moveToFailed(minimal(id), reason, undefined, token, false, fields));
   }
 
   complete(id: string, token: string, result: string): Promise<boolean> {
     return isDone(this.jobs.moveToCompleted(minimal(id), resultValue(result), undefined, token, false));
   }
 
-  putBack(id: string, token: string): Promise<boolean> {
-    return isDone(this.jobs.moveJobFromActiveToWait(id, token));
-  }
-
   /** The next job. */
   async next(holder: Holder): Promise<TaskJob | null> {
-    const text = holderText(holder);
+    const text = JSON.stringify(holder);
     const { connection } = this;
     return connection.perform(async (_, again) => {
       // The answer was lost, and perhaps it was a job.
@@ -183,35 +156,33 @@ export class JobStore {
     return null;
   }
 
-  /** Gets a job that waits, or has failed. null: another worker has it by now. */
-  async seize(job: TaskJob, holder: Holder): Promise<TaskJob | null> {
-    const [found = null] = await this.seizeAll([job], () => holder);
-    return found;
-  }
-
-  /** @param holders called for each try */
-  async seizeAll(wanted: readonly TaskJob[], holder: () => Holder): Promise<TaskJob[]> {
+  /** Gets jobs that wait, or have failed; others have some of them by now. @param newToken called for each try */
+  async seizeAll(wanted: readonly TaskJob[], newToken: () => string): Promise<TaskJob[]> {
     const jobs = this.jobs;
     const missing = new Set(wanted.map(({ id }) => id));
-    if (missing.size === 0) return [];
+    const found: TaskJob[] = [];
     await Promise.all(
       wanted.map(async ({ id, finished, json }) => {
-        if (finished === 'failed') await isDone(jobs.retryFinishedJob({ id, opts: json.opts }, 'failed'));
+        if (finished === 'failed') {
+          await isDone(jobs.retryFinishedJob({ id, opts: json.opts }, 'failed'));
+          await this.redis.srem(this.key('cancelled'), id);
+        }
         await isDone(jobs.promote(id)); // refused where it isn't delayed
         await isDone(jobs.changePriority(id, 1, true));
       }),
     );
-    const found: TaskJob[] = [];
     for (let tries = 0; missing.size > 0 && tries < MAX_TRIES; tries++) {
-      const holders = [...missing].map(holder);
-      const taken = await Promise.all(holders.map((each) => this.next(each)));
+      const tokens = [...missing].map(newToken);
+      const taken = await Promise.all(
+        tokens.map((token) => this.next({ name: '', host: '', pid: NO_PID, gpus: [], token })),
+      );
       const others: [string, string][] = [];
       for (const [at, job] of taken.entries()) {
         if (job === null) continue;
         if (missing.delete(job.id)) found.push(job);
-        else others.push([job.id, (holders[at] as Holder).token]);
+        else others.push([job.id, tokens[at] as string]);
       }
-      for (const [id, token] of others.reverse()) await this.putBack(id, token);
+      for (const [id, token] of others.reverse()) await isDone(jobs.moveJobFromActiveToWait(id, token));
       if (taken.includes(null)) break;
     }
     return found;
@@ -228,86 +199,60 @@ export class JobStore {
   /** One of two looks. @returns how many were lost */
   async look(): Promise<number> {
     // BullMQ puts them there, and only them: a process may have ended before it noted what they were.
-    const [ids = [], unsettled = []] = await this.jobs.getRanges(['active', 'wait'], 0, -1, true);
-    const known = this.#holders;
-    const holders = new Map<string, Last>();
-    for (const id of ids) {
-      const last = known.get(id) ?? (await this.get(id))?.last;
-      if (last != null) holders.set(id, last);
-    }
-    this.#holders = holders; // whole: another look may go on beside this one
-    const stalled = ids.length === 0 ? [] : await this.jobs.moveStalledJobsToWait();
-    const lost = new Set([...unsettled, ...stalled]);
-    for (const id of lost) await this.#settle(id, holders.get(id));
+    const unsettled = await this.ids('wait');
+    const lost = new Set([...unsettled, ...(await this.jobs.moveStalledJobsToWait())]);
+    for (const id of lost) await this.#settle(id);
     return lost.size;
   }
 
-  /** @param before the worker that had it: another one may have it already */
-  async #settle(id: string, before: Last | undefined): Promise<void> {
-    this.#holders.delete(id);
+  async #settle(id: string): Promise<void> {
     const job = await this.get(id);
-    if (job === null || job.finished === 'completed' || job.status.stalls >= job.json.stalledCounter) return;
-    const isTaken = (await this.jobs.getState(id)) === 'active';
-    const isNoted = (last: Last) => job.status.attempts.some(({ token }) => token === last.token);
-    const last = before !== undefined && !isNoted(before) ? before : isTaken ? null : job.last;
-    if (last === null) return;
-    const how =
-      last.kind === 'lifetime'
-        ? 'sent no message in time'
-        : 'ended silently, or could not reach the queue for too long';
-    const error = `worker ${last.name} (PID ${last.pid} on ${last.host}) ${how}`;
-    await this.save(id, job.ended('lost', error, { stalls: job.json.stalledCounter }, last));
-    if (isTaken || job.finished !== null) return;
+    if (job === null || job.finished !== null || (await this.state(job)) === 'active') return; // its worker notes it
+    if (!(await this.noteLost(job))) return;
     await isDone(this.jobs.changePriority(id, TaskJob.priority(job.starts(false))));
     if (!job.isExhausted) return;
-    const holder = { ...last, token: `lost-${last.token}` };
-    const again = await this.seize(job, holder);
-    if (again !== null) await this.failLost(again, holder.token);
+    const token = `lost-${id}`;
+    const [again] = await this.seizeAll([job], () => token);
+    if (again !== undefined) await this.failLost(again, token);
+  }
+
+  /** Notes an attempt that BullMQ has found to be lost. @returns whether there was one */
+  async noteLost(job: TaskJob): Promise<boolean> {
+    const { stalledCounter: stalls } = job.json;
+    if (stalls <= job.status.stalls) return false;
+    const last = job.lost;
+    const who = last === null ? 'its worker' : `worker ${last.name} (PID ${last.pid} on ${last.host})`;
+    const error = `${who} ended silently, or sent no message in time`;
+    // One that ended before it had begun doesn't count.
+    const forgiven = job.status.forgiven + (last === null ? 1 : 0);
+    Object.assign(job.status, job.ended('lost', error, { stalls, forgiven }, last));
+    await this.save(job.id, job.status);
+    return true;
   }
 
   /** Fails a task that BullMQ has given us, though it has had all its starts. */
   async failLost(job: TaskJob, token: string): Promise<void> {
-    const status: Status = {
-      ...job.status,
-      forgiven: job.status.forgiven + 1,
-      stalls: job.json.stalledCounter,
-    };
-    await this.fail(job.id, token, { ...status, error: status.error ?? 'its workers ended silently' });
+    const { status } = job;
+    const error = status.error ?? 'its workers ended silently';
+    await this.fail(job.id, token, { ...status, error, forgiven: status.forgiven + 1 }, error);
   }
 
   /** For how many ms the command of an attempt may still run that doesn't have the task any longer, by the clock of Redis. */
   async held({ status }: TaskJob): Promise<number> {
-    return status.held === undefined ? 0 : status.held.until - (await serverTime(this.redis));
+    return status.held === null ? 0 : status.held.until - (await serverTime(this.redis));
   }
 
   /** An attempt whose task isn't its own any longer says that its command has ended. */
-  async release(job: TaskJob, token: string): Promise<void> {
-    if (job.status.held?.token === token) {
-      const { held: _, ...status } = job.status;
-      await this.save(job.id, { ...status, due: undefined });
-      if (!job.isParked) await isDone(this.jobs.promote(job.id));
-      await this.notify();
-    }
-    if (job.retries === 0) return;
-    const { attempts, retried } = job.status;
-    const lost = attempts.find((each) => each.token === token);
-    // The worker was cut off, and that is not the task's fault. A retry since then has forgiven all starts already.
-    if (lost?.outcome !== 'lost' || lost.kind !== 'heartbeat' || lost.excused) return;
-    const isForgiven = retried === undefined || lost.since > retried;
-    const status: Status = {
-      ...job.status,
-      attempts: attempts.map((each): Ended => (each === lost ? { ...each, excused: true } : each)),
-      forgiven: job.status.forgiven + (isForgiven ? 1 : 0),
-    };
-    await this.save(job.id, status);
-    if (!isForgiven || job.finished !== 'failed' || job.status.error !== lost.error) return;
-    await isDone(this.jobs.retryFinishedJob({ id: job.id, opts: job.json.opts }, 'failed'));
-    await isDone(this.jobs.changePriority(job.id, TaskJob.priority(job.starts(false) - 1)));
+  async release({ id, status }: TaskJob, token: string): Promise<void> {
+    if (status.held?.token !== token) return;
+    await this.save(id, { ...status, held: null });
+    await isDone(this.jobs.promote(id));
+    await this.notify();
   }
 
   async state(job: TaskJob): Promise<State> {
-    if (job.finished !== null || job.isParked) return job.state(false);
-    return job.state((await this.jobs.getState(job.id)) === 'active');
+    if (job.finished === null) return (await this.jobs.getState(job.id)) === 'active' ? 'active' : 'pending';
+    return job.state({ active: new Set(), cancelled: (await this.places()).cancelled });
   }
 }
 
@@ -321,12 +266,4 @@ function minimal(id: string) {
 
 export function sizeOf({ json }: TaskJob): number {
   return json.data.length + (json.returnvalue?.length ?? 0) + JSON.stringify(json.progress).length + 200;
-}
-
-/** Without what says nothing. */
-function compact(status: Status): Record<string, never> {
-  const entries = Object.entries(status).filter(
-    ([, value]) => value !== undefined && value !== 0 && !(Array.isArray(value) && value.length === 0),
-  );
-  return Object.fromEntries(entries) as Record<string, never>;
 }

@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync } from 'node:fs';
-import type { GPUOwnerError } from '../../../errors.ts';
 import { bootId } from '../../../platform/index.ts';
 import { stringifyValue } from '../../task/index.ts';
 import {
@@ -16,14 +15,11 @@ import {
 } from '../queue.ts';
 import { taskOf } from '../records.ts';
 import type { Database } from './database.ts';
-import { DAMAGED } from './files.ts';
-import type { HeldLock, LockFile } from './locks.ts';
+import type { LockFile } from './locks.ts';
 import { type AttemptRecord, type TaskRecord, withoutNUL } from './schema.ts';
 
 /** How many numbers are tried for an attempt. Numbers are in use only after an older copy of the database was put back. */
 const MAX_TRIES = 10_000;
-/** How long a log's position waits for another write, so that both share a transaction. */
-const LOG_DELAY_MS = 300;
 
 /** The attempts of this process: their signals and the descriptors of their locks. */
 export interface OpenAttempts {
@@ -37,7 +33,7 @@ export function attemptMethods(
   database: Database,
   locks: LockFile,
   open: OpenAttempts,
-): Pick<Queue, 'take' | 'prolong' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
+): Pick<Queue, 'take' | 'prolong' | 'endLost' | 'setLog' | 'complete' | 'fail' | 'requeue'> {
   /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {
     open.remove(token);
@@ -72,29 +68,15 @@ export function attemptMethods(
     },
 
     setLog(token, { path, from, to }) {
-      return database.writeAlong(() => {
-        const attempt = findAttempt(database, token);
-        if (attempt === undefined) return;
-        const update =
-          'UPDATE attempt SET log = :path, log_from = :from, log_to = :to WHERE number = :number';
-        database.run(update, { number: attempt.number, path: withoutNUL(path), from, to });
-      }, LOG_DELAY_MS);
-    },
-
-    submit(token, result) {
-      const text = stringifyValue(result);
       return database.write(() => {
-        const attempt = findAttempt(database, token);
-        if (attempt === undefined || !mayComplete(database, attempt)) return false;
-        const { number } = attempt;
-        database.run('UPDATE attempt SET result = :text WHERE number = :number', { number, text });
-        return true;
+        const update = 'UPDATE attempt SET log = :path, log_from = :from, log_to = :to WHERE token = :token';
+        database.run(update, { token: withoutNUL(token), path: withoutNUL(path), from, to });
       });
     },
 
     async complete(token, result) {
-      const given = result === null ? null : stringifyValue(result);
-      return ended(token, await database.write(() => complete(database, token, given)));
+      const text = stringifyValue(result ?? {});
+      return ended(token, await database.write(() => complete(database, token, text)));
     },
 
     async fail(token, failure) {
@@ -121,10 +103,10 @@ async function take(
   { lifetime, outlives }: { lifetime: number | undefined; outlives: number | undefined },
 ): Promise<Taken | null> {
   const left = lifetime ?? outlives;
-  let held: HeldLock | null = null;
+  let lock: number | null = null;
   const unlock = () => {
-    if (held !== null) closeSync(held.descriptor);
-    held = null;
+    if (lock !== null) closeSync(lock);
+    lock = null;
   };
   try {
     return await database.write(() => {
@@ -136,13 +118,13 @@ async function take(
 
       let number =
         1 + (database.get<{ last: number | null }>('SELECT max(number) AS last FROM attempt')?.last ?? 0);
-      if (lifetime === undefined) ({ number, held } = lockNext(locks, number));
+      if (lifetime === undefined) ({ number, lock } = lockNext(locks, number));
       const token = `${number}-${randomBytes(12).toString('hex')}`;
       const start = task.starts + 1;
       const now = Date.now();
       database.run(
-        `INSERT INTO attempt (number, token, task, start, worker, host, pid, gpus, boot, inode, since, deadline)
-         VALUES (:number, :token, :task, :start, :worker, :host, :pid, :gpus, :boot, :inode, :now, :deadline)`,
+        `INSERT INTO attempt (number, token, task, start, worker, host, pid, gpus, boot, locked, since, deadline)
+         VALUES (:number, :token, :task, :start, :worker, :host, :pid, :gpus, :boot, :locked, :now, :deadline)`,
         {
           number,
           token,
@@ -153,17 +135,16 @@ async function take(
           pid: worker.pid,
           gpus: JSON.stringify(worker.gpus),
           boot: bootId(),
-          inode: held?.inode ?? '',
+          locked: lock === null ? 0 : 1,
           now,
           deadline: left === undefined ? null : now + Math.ceil(left),
         },
       );
-      const changed = database.run(
-        `UPDATE task SET state = 'active', starts = :start, due = NULL WHERE number = :number AND state = 'pending'`,
-        { number: task.number, start },
-      );
-      if (changed !== 1) throw wrongIndex(database);
-      return { token, task: taskOf(task), start, isOnce: task.retries === 0, lock: held?.descriptor ?? null };
+      database.run(`UPDATE task SET state = 'active', starts = :start, due = NULL WHERE number = :number`, {
+        number: task.number,
+        start,
+      });
+      return { token, task: taskOf(task), start, isOnce: task.retries === 0, lock };
     });
   } catch (error) {
     unlock();
@@ -171,15 +152,10 @@ async function take(
   }
 }
 
-/** The error where the index of pending tasks has one that isn't pending. SQLite answers from the index alone, so the row must tell. */
-function wrongIndex({ path }: Database): GPUOwnerError {
-  return unusable(path, 'is damaged: its index of pending tasks is wrong', DAMAGED);
-}
-
-function lockNext(locks: LockFile, first: number): { number: number; held: HeldLock } {
+function lockNext(locks: LockFile, first: number): { number: number; lock: number } {
   for (let number = first; number < first + MAX_TRIES; number++) {
-    const held = locks.take(number);
-    if (held !== null) return { number, held };
+    const lock = locks.take(number);
+    if (lock !== null) return { number, lock };
   }
   throw unusable(locks.path, 'is locked completely by other processes', 'fuser -v shows which.');
 }
@@ -214,54 +190,21 @@ function requeue(database: Database, token: string, why: string, due: number | n
   return true;
 }
 
-function complete(database: Database, token: string, given: string | null): boolean {
+function complete(database: Database, token: string, result: string): boolean {
   const attempt = findEnded(database, token);
   if (attempt === undefined) return false;
-  if (attempt.outcome === 'completed') return isRepeated(database, attempt, given);
-  if (!mayComplete(database, attempt)) return false;
-  // The result may be late: then another attempt has the task by now, and needn't go on.
-  const other = database.get<AttemptRecord>(
-    'SELECT * FROM attempt WHERE task = :task AND outcome IS NULL AND number <> :number',
-    { task: attempt.task, number: attempt.number },
-  );
-  if (other !== undefined) {
-    const why = `worker ${attempt.worker} came late, but with a result`;
-    endAttempt(database, other.number, 'cancelled', why);
-  }
+  if (attempt.outcome === 'completed') return isResult(database, attempt, result);
+  if (attempt.outcome !== null) return false;
   endAttempt(database, attempt.number, 'completed', null);
-  completeTask(database, attempt.task, 'worker', given ?? attempt.result ?? '{}');
+  completeTask(database, attempt.task, 'worker', result);
   return true;
 }
 
-/** Whether the attempt has the task, or gave no sign of life in time and the task still has no result. */
-function mayComplete(database: Database, attempt: AttemptRecord): boolean {
-  if (attempt.outcome === null) return true;
-  if (attempt.outcome !== 'lost' || attempt.deadline === null) return false;
-  const { state } = taskOfAttempt(database, attempt);
-  return state === 'pending' || state === 'active' || state === 'failed';
-}
-
-/** Whether the attempt said the same before, and the answer was lost. */
-function isRepeated(database: Database, attempt: AttemptRecord, result: string | null): boolean {
-  const task = taskOfAttempt(database, attempt);
-  const last = database.get<{ number: number }>(
-    `SELECT max(number) AS number FROM attempt WHERE task = :task AND outcome = 'completed'`,
-    { task: attempt.task },
-  );
-  return (
-    task.state === 'completed' &&
-    task.source === 'worker' &&
-    last?.number === attempt.number &&
-    (result === null || result === task.result)
-  );
-}
-
-function taskOfAttempt(
-  database: Database,
-  attempt: AttemptRecord,
-): Pick<TaskRecord, 'state' | 'source'> & { result: string | null } {
-  const sql = 'SELECT state, source, result FROM task WHERE number = :task';
-  return database.get(sql, { task: attempt.task }) as never;
+/** Whether the task has this result of this attempt: then it was completed before, and the answer was lost. */
+function isResult(database: Database, { task, number }: AttemptRecord, result: string): boolean {
+  const select = `SELECT 1 FROM task WHERE number = :task AND state = 'completed' AND source = 'worker' AND result = :result
+    AND NOT EXISTS (SELECT 1 FROM attempt WHERE task = :task AND number > :number)`;
+  return database.get(select, { task, number, result }) !== undefined;
 }
 
 /**
@@ -288,7 +231,7 @@ export function findAttempt(database: Database, token: string): AttemptRecord | 
 /** The attempt of which nothing lives by now, as its process says: from here on, its lock alone decides. Inside of a transaction. */
 function findEnded(database: Database, token: string): AttemptRecord | undefined {
   const attempt = findAttempt(database, token);
-  if (attempt !== undefined && attempt.deadline !== null && attempt.inode !== '')
+  if (attempt !== undefined && attempt.deadline !== null && attempt.locked === 1)
     database.run('UPDATE attempt SET deadline = NULL WHERE number = :number', { number: attempt.number });
   return attempt;
 }
@@ -299,10 +242,10 @@ export function whyEnded(
   locks: LockFile,
 ): 'rebooted' | 'unlocked' | 'overdue' | null {
   if (attempt.deadline !== null && attempt.deadline > Date.now()) return null;
-  if (attempt.inode === '' && attempt.deadline !== null) return 'overdue';
+  if (attempt.locked === 0) return 'overdue';
   // Boot ids differ between boots. Where they can't be read, the lock decides.
   if (attempt.boot !== bootId()) return 'rebooted';
-  return locks.isTaken(attempt.number, attempt.inode) ? null : 'unlocked';
+  return locks.isTaken(attempt.number) ? null : 'unlocked';
 }
 
 /** Ends the attempts whose processes ended silently. Inside of a transaction. */
@@ -343,7 +286,7 @@ export function endAttempt(
 ): void {
   // Without a lock, nothing shows whether something of it lives.
   database.run(
-    `UPDATE attempt SET outcome = :outcome, ended = :now, error = :error, gone = deadline IS NOT NULL AND inode = ''
+    `UPDATE attempt SET outcome = :outcome, ended = :now, error = :error, gone = NOT locked
      WHERE number = :number`,
     { number, outcome, error: error === null ? null : withoutNUL(error), now: Date.now() },
   );

@@ -3,7 +3,7 @@ import { sleep } from '../../../platform/index.ts';
 import { seedOf, stringifyValue } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
 import { batchesOf, type Enqueued, type Queue, type Selection, type State } from '../queue.ts';
-import { phaseInName, readCount, readDestinations, taskName } from '../records.ts';
+import { phaseInName, readDestinations, taskName } from '../records.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { inState } from './queries.ts';
@@ -64,12 +64,7 @@ export function bulkMethods(
 
 function retry(database: Database, { number, state }: Selected): boolean {
   if (state === 'pending' || state === 'active') return false;
-  if (state === 'completed') {
-    database.run('INSERT OR IGNORE INTO retracted VALUES (:number)', { number });
-    // A late result would be one from before the retry.
-    const update = `UPDATE attempt SET deadline = NULL WHERE task = :number AND outcome = 'lost'`;
-    database.run(update, { number });
-  }
+  if (state === 'completed') database.run('INSERT OR IGNORE INTO retracted VALUES (:number)', { number });
   database.run(
     `UPDATE task SET state = 'pending', starts = 0, due = NULL, error = NULL, ended = NULL, sequence = NULL, source = NULL,
        result = NULL WHERE number = :number`,
@@ -102,8 +97,7 @@ function addBatch(database: Database, { tasks, merge }: Batch): Enqueued {
     if (record === undefined) continue;
     const { number, name, command, places, state, retries } = record;
     numbers.set(id, number);
-    const destinations = readDestinations(places) ?? []; // a damaged record has none
-    known.set(id, { name, state, command, destinations, retries });
+    known.set(id, { name, state, command, destinations: readDestinations(name, places), retries });
   }
   const { enqueued, fresh, changed } = merge(known);
   for (const [id, { command, destinations, retries }] of changed) {
@@ -131,7 +125,7 @@ function addNew(
 ): void {
   const phase = phaseInName(spec.phase);
   const select = 'SELECT next FROM phase WHERE name = :phase';
-  let counter = counters.get(phase) ?? readCount(database.get<{ next: number }>(select, { phase })?.next);
+  let counter = counters.get(phase) ?? database.get<{ next: number }>(select, { phase })?.next ?? 0;
   const { command, destinations, retries } = kept;
   const values = { id, parameters, command, places: destinationsText(destinations), retries };
   const isAdded = (name: string) =>

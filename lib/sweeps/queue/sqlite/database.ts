@@ -1,6 +1,7 @@
 import { statSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { setImmediate as breathe } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
 import { now, sleep } from '../../../platform/index.ts';
@@ -31,12 +32,6 @@ export type SQLRow = Record<string, Cell>;
 /** Values by the names of their placeholders. */
 type Bindings = Record<string, Cell>;
 
-interface Write {
-  act: () => unknown;
-  resolve: (result: unknown) => void;
-  reject: (error: unknown) => void;
-}
-
 /** One connection to the database of a queue. Transactions wait for other writers, and errors say what to do. */
 export class Database {
   /** The file, links resolved. */
@@ -45,13 +40,12 @@ export class Database {
   readonly #connection: SQLite.DatabaseSyncInstance;
   #isOpen = true;
   readonly #statements = new Map<string, SQLite.StatementSyncInstance>();
-  /** The file that the connection has open, and when its path was last looked at. */
-  #inode: number | undefined;
+  /** The inodes of the files that are in use, and when they were last looked for. */
+  readonly #inodes = new Map<string, number>();
   #lookedAt = 0;
-  /** Writes that wait for the next transaction. Each may run twice. */
-  readonly #along = new Set<() => void>();
-  #waiting: Write[] = [];
   #log: Promise<FileHandle> | null = null;
+  #lastSync: Promise<void> = Promise.resolve();
+  #nextSync: Promise<void> | null = null;
 
   private constructor(path: string, connection: SQLite.DatabaseSyncInstance) {
     this.path = path;
@@ -81,63 +75,34 @@ export class Database {
       connection.close();
       throw error;
     }
-    database.#inode = inodeOf(path);
+    database.watch(path, statSync(path).ino);
     return database;
   }
 
-  /**
-   * Writes in one transaction, which it shares with all that is written in the same turn of the event loop: each one waits for the disk. It
-   * may run again, if another process is in the way, or another write fails. @throws ERR_QUEUE
-   */
-  write<T>(act: () => T): Promise<T> {
-    return new Promise<T>((resolve, reject) => {
-      this.#waiting.push({ act, resolve: resolve as Write['resolve'], reject });
-      if (this.#waiting.length === 1) setImmediate(() => void this.#writeAll());
+  /** Writes in one transaction. It may run again, if another process is in the way. @throws ERR_QUEUE */
+  async write<T>(act: () => T): Promise<T> {
+    await breathe(); // the rest of the process gets its turn between writes
+    const result = await this.#transact('BEGIN IMMEDIATE', act);
+    await this.#sync();
+    return result;
+  }
+
+  /** Acknowledged writes survive a power cut. All that were written before the disk is asked share one wait for it. */
+  #sync(): Promise<void> {
+    this.#nextSync ??= this.#lastSync.then(() => {
+      this.#nextSync = null;
+      const sync = this.#syncNow();
+      this.#lastSync = sync.catch(() => {}); // those who wait for it have the error
+      return sync;
     });
+    return this.#nextSync;
   }
 
-  async #writeAll(): Promise<void> {
-    const all = this.#waiting;
-    this.#waiting = [];
-    try {
-      const results = await this.#writeTogether(all);
-      await this.#sync();
-      for (const [i, { resolve }] of all.entries()) resolve(results[i]);
-    } catch (error) {
-      if (all.length === 1) return all[0]?.reject(error);
-      for (const each of all)
-        await this.#writeTogether([each]).then(([result]) => each.resolve(result), each.reject);
-    }
-  }
-
-  /** Acknowledged writes survive a power cut. Other threads wait for the disk meanwhile, this one goes on. */
-  async #sync(): Promise<void> {
+  /** Other threads wait for the disk, this one goes on. */
+  async #syncNow(): Promise<void> {
     // No lock of SQLite's is in this file, so that closing it ends none. It is the same file as long as the connection is open.
     this.#log ??= open(`${this.path}-wal`);
     await (await this.#log).datasync();
-  }
-
-  async #writeTogether(all: readonly Write[]): Promise<unknown[]> {
-    let along: readonly (() => void)[] = [];
-    const results = await this.#transact('BEGIN IMMEDIATE', () => {
-      along = [...this.#along];
-      for (const act of along) act();
-      return all.map(({ act }) => act());
-    });
-    for (const act of along) this.#along.delete(act);
-    return results;
-  }
-
-  /** Writes together with the next transaction that writes, or alone after a delay in ms: each transaction waits for the disk. */
-  async writeAlong(act: () => void, milliseconds: number): Promise<void> {
-    this.#along.add(act);
-    // A process that has nothing else to do doesn't wait: the queue is closed then.
-    await new Promise((resolve) => setTimeout(resolve, milliseconds).unref());
-    try {
-      if (this.#along.has(act)) await this.write(() => {});
-    } finally {
-      this.#along.delete(act);
-    }
   }
 
   /** Runs queries that see one state of the database. @throws ERR_QUEUE */
@@ -147,6 +112,11 @@ export class Database {
 
   all<T = SQLRow>(sql: string, values: Bindings = {}): T[] {
     return this.#prepare(sql).all(values) as T[];
+  }
+
+  /** Reads rows one by one. */
+  each<T>(sql: string, values: Bindings): IterableIterator<T> {
+    return this.#prepare(sql).iterate(values) as IterableIterator<T>;
   }
 
   get<T = SQLRow>(sql: string, values: Bindings = {}): T | undefined {
@@ -195,10 +165,16 @@ export class Database {
     void this.#log?.then((log) => log.close());
   }
 
-  /** Refuses to go on in a file that was removed: what is written there is lost. Looks some times per second. @throws QueueRemovedError */
+  /** Goes on only as long as this file is in its place. */
+  watch(path: string, inode: number): void {
+    this.#inodes.set(path, inode);
+  }
+
+  /** Refuses to go on in files that were removed: what is written there is lost. Looks some times per second. @throws QueueRemovedError */
   expectInPlace(): void {
     if (now() - this.#lookedAt < LOOK_INTERVAL_MS) return;
-    if (inodeOf(this.path) !== this.#inode) throw removed(this.path);
+    for (const [path, inode] of this.#inodes)
+      if (statSync(path, { throwIfNoEntry: false })?.ino !== inode) throw removed(this.path);
     this.#lookedAt = now();
   }
 
@@ -279,8 +255,4 @@ async function retryWhileBusy<T>(path: string, act: () => T): Promise<T> {
     }
     await sleep(milliseconds * (0.5 + Math.random()));
   }
-}
-
-function inodeOf(path: string): number | undefined {
-  return statSync(path, { throwIfNoEntry: false })?.ino;
 }

@@ -1,8 +1,9 @@
 import { closeSync } from 'node:fs';
 import { isFailure } from '../../../errors.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
-import { type Pause, type Queue, QueueRemovedError, type StepValue } from '../queue.ts';
-import { readCount, readNeeds, readPause, readRecord, readSearch, readText } from '../records.ts';
+import { type Queue, QueueRemovedError, type StepValue } from '../queue.ts';
+import { readManager } from '../records.ts';
+import { settingMethods } from '../settings.ts';
 import { attemptMethods, findAttempt, lostAttempts, type OpenAttempts } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { Database } from './database.ts';
@@ -15,7 +16,7 @@ export async function openSQLiteQueue(path: string, create: boolean): Promise<Qu
   const database = await Database.open(path, create);
   if (database === null) return null;
   try {
-    return assemble(database, new LockFile(database.path));
+    return assemble(database, new LockFile(database));
   } catch (error) {
     database.close();
     throw error;
@@ -30,18 +31,12 @@ function assemble(database: Database, locks: LockFile): Queue {
     ...queryMethods(database, locks),
     ...attemptMethods(database, locks, watch),
     ...bulkMethods(database),
-    ...pauseMethods(database),
-    needs: () => database.read(() => readNeeds(database.setting('needs'))),
-    setNeeds: (needs) =>
-      database.write(() => {
-        const kept = { ...readNeeds(database.setting('needs')), ...needs };
-        database.set('needs', JSON.stringify(kept));
-      }),
-    setSearch: (search) => database.write(() => database.set('search', JSON.stringify(search))),
-    search: () => database.read(() => readSearch(database.setting('search'))),
+    ...settingMethods({
+      read: (key) => database.read(() => database.setting(key)),
+      change: (key, next) => database.write(() => database.set(key, next(database.setting(key)))),
+    }),
     report: (value) => database.write(() => reportStep(database, value)),
     changed: (milliseconds, signal, since) => watch.changed(milliseconds, signal, since),
-    sharesTransactions: true,
     get changeCount() {
       return watch.changeCount;
     },
@@ -57,26 +52,6 @@ function assemble(database: Database, locks: LockFile): Queue {
   };
 }
 
-function pauseMethods(database: Database): Pick<Queue, 'pause' | 'resume' | 'paused'> {
-  const current = () => {
-    const text = database.setting('pause');
-    return text === null ? null : readPause(text);
-  };
-  return {
-    pause(by, message) {
-      return database.write(() => {
-        const before = current();
-        // A person's pause stands, and so does the first message.
-        if (before?.by === 'person' || before?.by === by) return;
-        const pause: Pause = { by, message, since: Date.now() };
-        database.set('pause', JSON.stringify(pause));
-      });
-    },
-    resume: () => database.write(() => database.set('pause', null)),
-    paused: () => database.read(current),
-  };
-}
-
 /** Keeps a value among the settings, which are in order: those of a step are neighbours. */
 function reportStep(database: Database, { phase, id, step, value }: StepValue): number[] {
   const start = `report ${JSON.stringify([withoutNUL(phase), step])} `;
@@ -86,14 +61,6 @@ function reportStep(database: Database, { phase, id, step, value }: StepValue): 
     { start, end: `${start}~`, own: start + id },
   );
   return rows.map((row) => Number(row.value)).filter(Number.isFinite);
-}
-
-/** The manager as the database has it. */
-interface StoredManager {
-  host: string;
-  pid: number;
-  /** The inode of the lock file in which it holds its lock. */
-  inode: string;
 }
 
 function leaderMethods(
@@ -107,30 +74,25 @@ function leaderMethods(
     lock = null;
   };
   const manager = async () => {
-    const text = await database.read(() => database.setting('manager'));
-    if (text === null) return null;
-    const { host, pid, inode } = readRecord(text);
-    if (!locks.isTaken(MANAGER, readText(inode))) return null;
-    return { host: readText(host), pid: readCount(pid) };
+    const text = locks.isTaken(MANAGER) ? await database.read(() => database.setting('manager')) : null;
+    return text === null ? null : readManager(text);
   };
   return {
     release,
     manager,
     async manage({ host, pid }) {
-      if ((await manager()) !== null) return null;
       const held = locks.take(MANAGER);
       if (held === null) return null;
-      const stored: StoredManager = { host: withoutNUL(host), pid, inode: held.inode };
       try {
-        await database.write(() => database.set('manager', JSON.stringify(stored)));
+        await database.write(() => database.set('manager', JSON.stringify({ host, pid })));
       } catch (error) {
-        closeSync(held.descriptor);
+        closeSync(held);
         throw error;
       }
-      lock = held.descriptor;
+      lock = held;
       return {
         release: async () => {
-          if (lock === held.descriptor) release();
+          if (lock === held) release();
         },
       };
     },

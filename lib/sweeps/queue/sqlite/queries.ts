@@ -1,35 +1,24 @@
 import { setImmediate as breathe } from 'node:timers/promises';
-import type { GPUOwnerError } from '../../../errors.ts';
 import {
   type AttemptInfo,
   type Completion,
-  type Counts,
   MAX_BYTES,
   MAX_DELAY_MS,
   type Queries,
   STATES,
   type State,
   type TaskRow,
-  unusable,
 } from '../queue.ts';
-import {
-  attemptInfoOf,
-  completedOf,
-  completionOf,
-  readCount,
-  readJSON,
-  taskOf,
-  taskRowOf,
-} from '../records.ts';
+import { readGPUs, readResult, taskOf } from '../records.ts';
 import { nextTask, whyEnded } from './attempts.ts';
 import type { Database } from './database.ts';
-import { DAMAGED } from './files.ts';
 import type { LockFile } from './locks.ts';
 import { type AttemptRecord, TASK, type TaskRecord } from './schema.ts';
 
+type CompletedRecord = TaskRecord & { sequence: number; source: 'worker' | 'table'; result: string };
+
 /** Tasks per query: short ones, between which others of the process get their turn. */
 const PAGE = 500;
-const COMPLETED = 'FROM task WHERE sequence > :after ORDER BY sequence LIMIT :limit';
 
 export function queryMethods(database: Database, locks: LockFile): Queries {
   return {
@@ -41,7 +30,7 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
             const record = id.includes('\0')
               ? undefined
               : database.get<TaskRecord>(`SELECT ${TASK} FROM task WHERE id = :id`, { id });
-            rows.push(record === undefined ? null : taskRowOf(record, taskOf(record)));
+            rows.push(record === undefined ? null : rowOf(record));
           }
         });
         await breathe();
@@ -58,9 +47,10 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
         ),
       );
       const tasks = new Map<string, number>(rows.map((row) => [row.state, row.tasks]));
-      return Object.fromEntries(
-        STATES.map((state) => [state, readCount(tasks.get(state))]),
-      ) as unknown as Counts;
+      return Object.fromEntries(STATES.map((state) => [state, tasks.get(state) ?? 0])) as Record<
+        State,
+        number
+      >;
     },
 
     nextTime() {
@@ -81,13 +71,6 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
     attempts: (which) => listAttempts(database, locks, which),
     completions: (after, limit) => listCompletions(database, after, limit),
 
-    async completed(after, limit) {
-      const records = await database.read(() =>
-        database.all<TaskRecord>(`SELECT ${TASK} ${COMPLETED}`, { after, limit }),
-      );
-      return inOrder(database, records, after).map((record) => completedOf(record, taskOf(record)));
-    },
-
     async retracted() {
       const records = await database.read(() =>
         database.all<TaskRecord>(
@@ -101,26 +84,23 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
 
 async function* listTasks(
   database: Database,
-  { state, match, limit = Number.POSITIVE_INFINITY }: { state?: State; match?: string; limit?: number },
+  { state, match }: { state?: State; match?: string },
 ): AsyncGenerator<TaskRow> {
   if (match === '' || match?.includes('\0')) return;
   const conditions = state === undefined ? '' : inState(state);
   const matching = match === undefined ? '' : 'AND (name = :match OR (id >= :match AND id < :end))';
-  for (let after = 0, left = limit; left > 0; ) {
-    const page = Math.min(PAGE, left);
+  for (let after = 0; ; ) {
     const records = await database.read(() =>
       database.all<TaskRecord>(
-        `SELECT ${TASK} FROM task WHERE number > :after ${conditions} ${matching} ORDER BY number LIMIT :page`,
+        `SELECT ${TASK} FROM task WHERE number > :after ${conditions} ${matching} ORDER BY number LIMIT ${PAGE}`,
         // Ids are ASCII.
-        { after, page, ...(match === undefined ? {} : { match, end: `${match}\uffff` }) },
+        { after, ...(match === undefined ? {} : { match, end: `${match}\uffff` }) },
       ),
     );
-    for (const record of records) yield taskRowOf(record, taskOf(record));
-    if (records.length < page) return;
-    const last = records.at(-1)?.number ?? after;
-    if (last <= after) throw disordered(database);
-    after = last;
-    left -= records.length;
+    for (const record of records) yield rowOf(record);
+    const last = records.at(-1);
+    if (last === undefined || records.length < PAGE) return;
+    after = last.number;
     await breathe();
   }
 }
@@ -144,21 +124,19 @@ async function listAttempts(
 }
 
 async function listCompletions(database: Database, after: number, limit: number): Promise<Completion[]> {
-  const records = await database.read(() => {
-    // Their sizes are known without reading them.
-    const sizes = database.all<{ bytes: number }>(
-      `SELECT octet_length(result) + octet_length(parameters) AS bytes ${COMPLETED}`,
-      { after, limit },
-    );
-    let count = 0;
-    for (let bytes = 0; count < sizes.length; count++) {
-      bytes += sizes[count]?.bytes ?? 0;
-      if (bytes > MAX_BYTES && count > 0) break;
+  const select = `SELECT ${TASK}, result FROM task WHERE sequence > :after ORDER BY sequence LIMIT :limit`;
+  return database.read(() => {
+    const found: Completion[] = [];
+    let bytes = 0;
+    for (const record of database.each<CompletedRecord>(select, { after, limit })) {
+      bytes += record.result.length + record.parameters.length;
+      if (bytes > MAX_BYTES && found.length > 0) break;
+      const task = taskOf(record);
+      const { sequence, source, result } = record;
+      found.push({ sequence, task, source, result: readResult(task, result) });
     }
-    const select = `SELECT ${TASK}, result ${COMPLETED}`;
-    return database.all<TaskRecord & { result: string }>(select, { after, limit: count });
+    return found;
   });
-  return inOrder(database, records, after).map((record) => completionOf(record, taskOf(record)));
 }
 
 /** A condition on tasks. The second comparison lets SQLite use the index of tasks that aren't pending. */
@@ -167,25 +145,24 @@ export function inState(state: State): string {
   return state === 'pending' ? `AND state = 'pending'` : `AND state = '${state}' AND state <> 'pending'`;
 }
 
+function rowOf(record: TaskRecord): TaskRow {
+  const { state, starts, error, ended, source, sequence } = record;
+  return { task: taskOf(record), state, starts, error, ended, source, sequence };
+}
+
 /** A row of table `attempt` with id and name of its task, as `Queue.attempts` has it. */
-export function infoOf(record: AttemptRecord & { id: string; name: string }): AttemptInfo {
-  return attemptInfoOf({ ...record, gpus: readJSON(record.gpus), submitted: record.result !== null });
-}
-
-/** Checks that completions are in order: otherwise, reading them page by page would never end. @throws ERR_QUEUE */
-function inOrder<T extends TaskRecord>(
-  database: Database,
-  records: readonly T[],
-  after: number,
-): readonly T[] {
-  let last = after;
-  for (const { sequence } of records) {
-    if (!Number.isSafeInteger(sequence) || (sequence as number) <= last) throw disordered(database);
-    last = sequence as number;
-  }
-  return records;
-}
-
-function disordered({ path }: Database): GPUOwnerError {
-  return unusable(path, 'is damaged: its completions are out of order', DAMAGED);
+function infoOf(record: AttemptRecord & { id: string; name: string }): AttemptInfo {
+  const { token, id, name, worker, host, pid, gpus, since, ended, outcome, error, log, log_from, log_to } =
+    record;
+  return {
+    token,
+    taskId: id,
+    taskName: name,
+    worker: { name: worker, host, pid, gpus: readGPUs(gpus) },
+    since,
+    ended,
+    outcome,
+    error,
+    log: log === null ? null : { path: log, from: log_from ?? 0, to: log_to },
+  };
 }

@@ -14,8 +14,8 @@ const VERSION = 1;
  * The schema.
  *
  * - `task.number` is the order of arrival, `sequence` the order of completion. `due`: not given out before this time, in ms.
- * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
- *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
+ * - `attempt.number` is its byte in the lock file. `outcome` is null as long as the attempt has the task.
+ *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock.
  *   Attempts on other machines have both, and live until their lock and this time are gone.
  * - `task.retries`: how often it is started again by itself.
  * - Parameters, results, commands and destinations (`places`: `[[phase, directory], …]`) are JSON, numbers as they were written.
@@ -53,7 +53,7 @@ const SCHEMA = `
     pid INTEGER NOT NULL,
     gpus TEXT NOT NULL,
     boot TEXT NOT NULL,
-    inode TEXT NOT NULL,
+    locked INTEGER NOT NULL,
     since INTEGER NOT NULL,
     deadline INTEGER,
     ended INTEGER,
@@ -62,8 +62,7 @@ const SCHEMA = `
     gone INTEGER NOT NULL DEFAULT 0,
     log TEXT,
     log_from INTEGER,
-    log_to INTEGER,
-    result TEXT
+    log_to INTEGER
   ) STRICT;
   CREATE UNIQUE INDEX attempt_active ON attempt (task) WHERE outcome IS NULL;
   CREATE INDEX attempt_there ON attempt (task) WHERE gone = 0;
@@ -118,7 +117,7 @@ function pragma(database: DatabaseSyncInstance, name: string): number {
   return Object.values(database.prepare(`PRAGMA ${name}`).get() as Record<string, number>)[0] as number;
 }
 
-/** A row of table `task`. Users may have changed any field: see records.ts. */
+/** A row of table `task`. */
 export interface TaskRecord {
   number: number;
   id: string;
@@ -151,7 +150,7 @@ export interface AttemptRecord {
   pid: number;
   gpus: string;
   boot: string;
-  inode: string;
+  locked: 0 | 1;
   since: number;
   deadline: number | null;
   ended: number | null;
@@ -161,7 +160,6 @@ export interface AttemptRecord {
   log: string | null;
   log_from: number | null;
   log_to: number | null;
-  result: string | null;
 }
 
 export function destinationsText(destinations: readonly Destination[]): string {

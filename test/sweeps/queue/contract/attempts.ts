@@ -124,30 +124,9 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await remote.ask('fail', second.token, { error: 'x', retry: false })).toBe('failed');
     for (const token of ['', '1', `${first.token}0`, "' OR 1=1 --", `${first.token}\0`, '__proto__']) {
       expect(await queue.complete(token, {})).toBe(false);
-      expect(await queue.submit(token, {})).toBe(false);
       expect(await queue.fail(token, { error: 'x', retry: true })).toBeNull();
     }
     expect(await queue.counts()).toMatchObject({ completed: 1, failed: 1 });
-  });
-
-  test('a result can come before the completion', async () => {
-    const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }));
-    const attempts = [await takeFrom(queue), await takeFrom(queue), await takeFrom(queue)];
-    const tokens = attempts.map(({ token }) => token) as [string, string, string];
-    const other = await fixture().open();
-    expect(await other.submit(tokens[0], { a: 1 })).toBe(true);
-    expect(await other.submit(tokens[1], { a: 2 })).toBe(true);
-    expect(await queue.complete(tokens[0], null)).toBe(true);
-    expect(await queue.complete(tokens[1], { a: 3 })).toBe(true);
-    expect(await queue.complete(tokens[2], null)).toBe(true);
-    const results = (await queue.completions(0, 10)).map(({ task, result }) => [task.name, result]);
-    // Within a millisecond, any order will do.
-    expect(results.sort()).toEqual([
-      ['exp1_0', { a: 1 }],
-      ['exp1_1', { a: 3 }],
-      ['exp1_2', {}],
-    ]);
-    expect(await queue.submit(tokens[0], { a: 4 })).toBe(false);
   });
 
   test('no task is given out in a pause, and what runs goes on', async () => {
@@ -179,7 +158,6 @@ export function testAttempts(fixture: () => QueueFixture): void {
         since: expect.any(Number),
         ended: null,
         outcome: null,
-        submitted: false,
         error: null,
         log: null,
       },

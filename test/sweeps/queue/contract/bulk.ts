@@ -17,7 +17,7 @@ export function testBulk(fixture: () => QueueFixture): void {
     expect(task.name).toBe('exp1_1');
     await queue.complete(token, {});
     expect(await queue.cancel({ ids: ['exp1_1'] })).toEqual([]); // completed
-    expect(await queue.cancel({ state: 'pending' })).toEqual(['exp1_3']);
+    expect(await queue.cancel('all')).toEqual(['exp1_3']);
     expect(await queue.cancel('all')).toEqual([]);
     expect(await queue.take(worker)).toBeNull();
     expect(await queue.counts()).toEqual({ pending: 0, active: 0, completed: 1, failed: 0, cancelled: 3 });
@@ -64,8 +64,7 @@ export function testBulk(fixture: () => QueueFixture): void {
       ended: null,
     });
     expect((await takeFrom(queue)).start).toBe(1);
-    expect(await queue.retry({ state: 'active' })).toEqual([]);
-    expect(await queue.retry({ state: 'pending' })).toEqual([]);
+    expect(await queue.retry({ ids: ['exp1_0', 'exp1_1'] })).toEqual([]);
   });
 
   test('a completed task that is retried loses its result, and its rows are to go', async () => {

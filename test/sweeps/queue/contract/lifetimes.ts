@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import type { Attempt } from '../../../../lib/sweeps/queue/queue.ts';
 import { pause } from '../../../support/machine.ts';
 import { WAIT_TIMEOUT_MS } from '../../../support/time.ts';
 import { type QueueFixture, rowOf, takeFrom, takeWithin, worker } from '../conformance.ts';
@@ -16,8 +17,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     const queue = await fixture().open();
     expect(await queue.take(worker)).toBeNull();
     expect((await queue.attempts('living')).map((attempt) => attempt.token)).toEqual([token]);
-    expect(await queue.submit(token, { a: 1 })).toBe(true);
-    expect(await queue.complete(token, null)).toBe(true);
+    expect(await queue.complete(token, { a: 1 })).toBe(true);
     expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([{ a: 1 }]);
   });
 
@@ -52,51 +52,20 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toMatchObject({ active: 2, pending: 0 });
   });
 
-  test('the worker of a task is shown unchanged, whatever is in the names', async () => {
+  test('a late result is rejected, whoever has the task', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const name = 'gpu "0" \\ \n [ü] 🙂';
-    await queue.take({ ...worker, name }, { lifetime: 50 });
-    await pause(100);
-    await queue.endLost();
-    const { id } = (await rowOf(queue, 'exp1_0')).task;
-    expect(await queue.attempts({ taskId: id })).toMatchObject([
-      { worker: { ...worker, name }, error: expect.stringContaining(`worker ${name} (PID`) },
-    ]);
-  });
-
-  test('a late result counts where there is none, and whoever has the task now is told', async () => {
-    const queue = await fixture().opened(spec({ n: 0 }));
-    const late = await takeFrom(queue, { lifetime: 50 });
+    const late = (await queue.take({ ...worker, name }, { lifetime: 50 })) as Attempt;
     await pause(100);
     const current = await takeWithin(queue, WAIT_TIMEOUT_MS);
-    // Before anything is said: it may be told at once.
-    const aborted = new Promise((resolve) =>
-      current.signal.addEventListener('abort', resolve, { once: true }),
-    );
-    expect(await queue.submit(late.token, { who: 'late' })).toBe(true);
-    expect(await queue.complete(late.token, null)).toBe(true);
-    await aborted;
-    expect(await queue.complete(current.token, { who: 'current' })).toBe(false);
-    expect((await queue.completions(0, 10)).map(({ result }) => result.who)).toEqual(['late']);
-    expect(await queue.counts()).toMatchObject({ completed: 1, active: 0 });
-    // The attempt was lost, and isn't any longer.
-    expect(await queue.attempts({ taskId: late.task.id })).toMatchObject([
-      { outcome: 'completed', error: null },
-      { outcome: 'cancelled', error: 'worker gpu0 came late, but with a result' },
-    ]);
-  });
-
-  test('a late result is rejected where there is one, also after a retry', async () => {
-    const queue = await fixture().opened(spec({ n: 0 }));
-    const late = await takeFrom(queue, { lifetime: 50 });
-    await pause(100);
-    const current = await takeWithin(queue, WAIT_TIMEOUT_MS);
+    expect(await queue.complete(late.token, { who: 'late' })).toBe(false);
     expect(await queue.complete(current.token, { who: 'current' })).toBe(true);
-    expect(await queue.submit(late.token, { who: 'late' })).toBe(false);
     expect(await queue.complete(late.token, { who: 'late' })).toBe(false);
-    expect(await queue.retry({ state: 'completed' })).toEqual(['exp1_0']);
-    expect(await queue.complete(late.token, { who: 'late' })).toBe(false);
-    expect(await queue.counts()).toMatchObject({ pending: 1 });
+    expect((await queue.completions(0, 10)).map(({ result }) => result.who)).toEqual(['current']);
+    expect(await queue.attempts({ taskId: late.task.id })).toMatchObject([
+      { worker: { ...worker, name }, outcome: 'lost', error: expect.stringContaining(`worker ${name}`) },
+      { worker, outcome: 'completed' },
+    ]);
   });
 
   test('a cancelled task stays cancelled', async () => {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { taskId } from '../../../../lib/sweeps/task/index.ts';
-import { all, type QueueFixture, takeFrom, worker } from '../conformance.ts';
+import { all, type QueueFixture, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
 /** Tests what can be seen. */
@@ -17,12 +17,10 @@ export function testLists(fixture: () => QueueFixture): void {
     expect(await names({ state: 'completed' })).toEqual(['exp1_0_0']);
     expect(await names({ state: 'active' })).toEqual(['exp1_1_1']);
     expect(await names({ state: 'failed' })).toEqual([]);
-    expect(await names({ limit: 550 })).toHaveLength(550);
-    expect(await names({ limit: 0 })).toEqual([]);
     expect(await names({ match: 'exp1_7_1' })).toEqual(['exp1_7_1']);
     expect(await names({ match: 'exp1_7' })).toEqual([]);
     expect(await names({ match: 'exp1_7_1', state: 'completed' })).toEqual([]);
-    const [first] = await all(queue.tasks({ limit: 1 }));
+    const [first] = await all(queue.tasks({ state: 'completed' }));
     const id = first?.task.id as string;
     expect(await names({ match: id })).toEqual(['exp1_0_0']);
     expect(await names({ match: id.slice(0, 20) })).toEqual(['exp1_0_0']);
@@ -84,9 +82,6 @@ export function testLists(fixture: () => QueueFixture): void {
     }
     expect(pages.map((page) => page.length)).toEqual([2, 2, 1]);
     expect(pages.flat().sort()).toEqual(letters);
-    const short = await queue.completed(1, 3);
-    expect(short.map(({ sequence }) => sequence)).toEqual([2, 3, 4]);
-    expect(short[0]).not.toHaveProperty('result');
     await queue.retry({ state: 'completed' });
     expect((await queue.retracted()).map(({ id }) => id)).toEqual(small);
 
@@ -105,29 +100,5 @@ export function testLists(fixture: () => QueueFixture): void {
     }
     expect(seen.size).toBe(600);
     expect(await queue.counts()).toMatchObject({ pending: 594, completed: 6 });
-  });
-
-  test('a delayed task that a worker takes meanwhile is never counted as one that has ended', async () => {
-    const queue = await fixture().opened(spec({ n: 0 }));
-    const other = await fixture().open();
-    let isOver = false;
-    const work = async () => {
-      for (let starts = 0; starts < 40; ) {
-        const attempt = await other.take(worker);
-        if (attempt === null) continue;
-        await other.requeue(attempt.token, 'busy', 1);
-        starts++;
-      }
-      isOver = true;
-    };
-    const working = work();
-    let wrong = 0;
-    while (!isOver) {
-      const { pending, active } = await queue.counts();
-      if (pending + active === 0) wrong++;
-      await new Promise(setImmediate); // SQLite answers without that other work gets its turn
-    }
-    await working;
-    expect(wrong).toBe(0);
   });
 }

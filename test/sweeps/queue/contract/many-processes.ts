@@ -43,17 +43,20 @@ export function testManyProcesses(fixture: () => QueueFixture): void {
     await last.ask('consume', witness);
     expect(existsSync(join(witness, 'double'))).toBe(false);
     expect(await queue.counts()).toMatchObject({ pending: 0, active: 0, completed: count });
-    expect(await queue.completed(0, count + 1)).toHaveLength(count);
+    expect(await queue.completions(0, count + 1)).toHaveLength(count);
   });
 
-  const many = SOAK ? 100_000 : 2_000;
-  test(`${many} tasks are enqueued and counted in reasonable time`, { timeout: 300_000 }, async () => {
-    const queue = await fixture().open();
-    const time = await processorTime(async () => {
-      expect(await queue.enqueue(plainTasks(many))).toMatchObject({ added: many });
-    });
-    expect(time).toBeLessThan((many * 3) / 10);
-    const look = async () => expect(await queue.counts()).toMatchObject({ pending: many });
-    expect(await quickest(100, look)).toBeLessThan(100);
-  });
+  test.skipIf(!SOAK)(
+    '100000 tasks are enqueued and counted in reasonable time',
+    { timeout: 300_000 },
+    async () => {
+      const queue = await fixture().open();
+      const time = await processorTime(async () => {
+        expect(await queue.enqueue(plainTasks(100_000))).toMatchObject({ added: 100_000 });
+      });
+      expect(time).toBeLessThan(30_000);
+      const look = async () => expect(await queue.counts()).toMatchObject({ pending: 100_000 });
+      expect(await quickest(100, look)).toBeLessThan(100);
+    },
+  );
 }
