@@ -16,7 +16,7 @@ import {
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
-import { childrenOf, nameOf, sendSignal } from '../support/processes.ts';
+import { childrenOf, nameOf } from '../support/processes.ts';
 
 const VICTIM = 1;
 const ATTACKER = NOBODY;
@@ -181,25 +181,6 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     const { stdout, stderr } = await runJob(`unset CUDA_VISIBLE_DEVICES; ${own}`, { uid: 0 });
     expect(stdout).toBe(`${uuidOf(1)}\n`);
     expect(stderr.match(/GPU_OWNER_JOB names a job of another user/g)).toHaveLength(1);
-  });
-
-  test('does not remove the file of a killed job, but its user does with the next job', async () => {
-    const job = startJob('echo begun; exec sleep 1000', { uid: VICTIM });
-    await output(job, /begun/);
-    const pids = [job.pid as number];
-    for (let i = 0; i < pids.length; i++) pids.push(...childrenOf(pids[i] as number));
-    expect(jobFiles()).toHaveLength(1);
-    for (const pid of pids) sendSignal(pid, 'SIGSTOP');
-    signalAll(pids, 'SIGKILL');
-    await until(
-      async () =>
-        (await machine.runCommand(['status', '--json'], starting())).stdout.includes('"leased"') === false,
-    );
-    expect(jobFiles()).toHaveLength(1);
-    await runJob('true', { uid: ATTACKER });
-    expect(jobFiles()).toHaveLength(1);
-    await runJob('true', { uid: VICTIM });
-    expect(jobFiles()).toEqual([]);
   });
 });
 

@@ -1,15 +1,6 @@
 // Second names (hard links) of lock files, as another user or a backup with `cp -al` makes them, and lock files that are second
 // names of a user's own file.
-import {
-  chmodSync,
-  chownSync,
-  linkSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, chownSync, linkSync, mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
@@ -82,40 +73,6 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     await new Waiters(machine).untilWaiting(1);
     await holder.release();
     await outcome;
-  });
-
-  test('the lease of a claim inside a job stays held', async () => {
-    const go = `${process.execPath} ${command}`;
-    const [lease, backup] = [file(`${uuidOf(0)}.nested-1`), join(machine.directory, 'backup')];
-    const script = `exec 3<&0
-      ${go} run --placeholder none -- sh -c 'ln ${lease} ${backup}; read line' <&3 &
-      while [ ! -e ${backup} ]; do sleep 0.05; done
-      ${go} status --json; ${go} run --placeholder none --no-wait -- true; echo code $?; wait`;
-    const job = machine.startCommand([...RUN, '--devices', '0', '--', 'sh', '-c', script]);
-    const ended = finished(job);
-    let errors = '';
-    job.stderr?.on('data', (text) => (errors += text));
-    await until(() => /code|GPU 0/.test(errors));
-    job.stdin?.end();
-    const { stdout } = await ended;
-    expect(stdout).toContain('code 75');
-    expect(JSON.parse(stdout.replace(/code.*/s, ''))[0].lease.nested.command).toMatch(/^sh -c 'ln /);
-  });
-
-  test('leases of a MIG instance and of its GPU stay held', async () => {
-    const divided = new Machine('a100x4-mig');
-    try {
-      const holder = await hold(divided, ['--devices', '0:2'], OTHER);
-      for (const name of readdirSync(divided.lockDirectory).filter((each) => each.endsWith('.lease')))
-        linkSync(join(divided.lockDirectory, name), join(divided.directory, name));
-      const claimed = async (...options: string[]) =>
-        (await divided.runCommand([...RUN, ...options, '--', 'true'])).code;
-      expect([await claimed('--devices', '0:2'), await claimed('--devices', '0:3')]).toEqual([75, 0]);
-      await holder.release();
-      expect(await claimed('--devices', '0:2')).toBe(0);
-    } finally {
-      await divided.close();
-    }
   });
 
   test('the wait queue keeps its order, for requests that are in it and those that come', async () => {

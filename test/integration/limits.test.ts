@@ -209,36 +209,6 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
       expect(Math.max(...seen)).toBe(3);
     });
 
-    test('a request at the limit says so, holds nobody up, and is woken by the end of another member’s lease', async () => {
-      configure(2);
-      const never = await machine.runCommand([...RUN, '-n', '3', '--', 'true'], carol);
-      expect(never.code).toBe(64);
-      expect(never.stderr).toMatch(
-        /3 GPUs asked for, and members of 65534 may have 2 together here \(limits\.groups\.65534\.together in/,
-      );
-      const first = await holds(2, carol);
-      const refused = await machine.runCommand([...RUN, '--no-wait', '--', 'true'], dave);
-      expect(refused.code).toBe(75);
-      expect(refused.stderr).toMatch(
-        /GPU 2: free, but members of 65534 hold 2 of the 2 GPUs that they may have together/,
-      );
-      const waiting = machine.startCommand([...RUN, '--', 'true'], dave);
-      const served = finished(waiting);
-      await output(waiting, /members of 65534 hold 2 of the 2 GPUs/);
-      const waiters = new Waiters(machine);
-      await waiters.untilWaiting(1);
-      expect((await waiters.queue())[0].why).toBe(
-        "at its group's limit (65534 hold 2 of 2 together), so others go first",
-      );
-      expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);
-      // Root's GPUs don't count for a group of root.
-      expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'])).code).toBe(0);
-      const began = Date.now();
-      first.stdin?.end();
-      expect((await served).code).toBe(0);
-      expect(Date.now() - began).toBeLessThan(20_000);
-    });
-
     test('where its leases can’t be counted, as the lock directory is full, its members get none', async () => {
       configure(2);
       const locks = join(machine.directory, 'full');
@@ -260,22 +230,6 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
       } finally {
         execFileSync('umount', ['-l', locks]);
       }
-    });
-
-    test('waiters behind a request of another member go on when the group has too many for it', async () => {
-      configure(2);
-      const held = await startHolder(machine, ['--devices', '1']);
-      const request = ['--devices', '0-1', '-n', '2', '--', 'true'];
-      const daves = machine.startCommand([...RUN, ...request], dave);
-      await output(daves, /[Ww]aiting/);
-      const bobs = machine.startCommand([...RUN, '--devices', '0', '--', 'true'], bob);
-      await output(bobs, /[Ww]aiting/);
-      const ended = finished(bobs);
-      const other = await startHolder(machine, ['--devices', '2'], carol);
-      expect((await ended).code).toBe(0);
-      const served = finished(daves);
-      for (const child of [other, held]) child.stdin?.end();
-      expect((await served).code).toBe(0);
     });
   });
 

@@ -1,12 +1,10 @@
 // MIG instances claimed like GPUs, on a machine of which GPU 0 has four (0:0, 0:2, 0:3, 0:4), GPU 1 seven, 2 and 3 are whole.
 import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { command, finished, Machine, output, until } from '../support/machine.ts';
-import { sendSignal } from '../support/processes.ts';
+import { command, finished, Machine, output } from '../support/machine.ts';
 import { pause } from '../support/time.ts';
 
 const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 1.5;
@@ -344,26 +342,6 @@ describe('a whole GPU and its instances exclude each other', () => {
     await got;
   });
 
-  test('also through the keeper, and when only descendants are left', async () => {
-    const child = machine.startCommand([
-      'run',
-      '--devices',
-      '1:0',
-      '--placeholder',
-      'none',
-      '--',
-      'sh',
-      '-c',
-      'sleep 60 & echo pid $!',
-    ]);
-    const pid = Number(await output(child, /pid (\d+)/));
-    await finished(child, 'exit');
-    machine.set('gpu=1', 'mig=off');
-    expect(await tryHold('1')).toMatchObject({ code: 75 });
-    sendSignal(pid, 'SIGKILL');
-    await until(async () => (await tryHold('1')).code === 0);
-  });
-
   test('when MIG is switched on, no instance of a held GPU can be had before its lease ends', async () => {
     const held = await hold('--devices', '2', '--placeholder', 'none');
     machine.set('gpu=2', 'mig=on');
@@ -389,19 +367,6 @@ describe('a whole GPU and its instances exclude each other', () => {
     const got = output(waiting, /at last/);
     await held.end();
     await got;
-  });
-
-  test('the record in the file of the GPU is left alone by those who hold instances', async () => {
-    const whole = await hold('--devices', '2', '--placeholder', 'none');
-    await whole.end();
-    const gpu = (await rows())['2'];
-    const name = join(machine.lockDirectory, `${gpu?.uuid}.lease`);
-    const before = spawnSync('cat', [name]).stdout.toString();
-    machine.set('gpu=2', 'mig=on');
-    const child = await machine.runCommand(['run', '--devices', '2:0', '--placeholder', 'none', 'true']);
-    expect(child.code).toBe(0);
-    expect(spawnSync('cat', [name]).stdout.toString()).toBe(before);
-    expect(readdirSync(machine.lockDirectory).filter((file) => file.startsWith('MIG-'))).toHaveLength(1);
   });
 });
 

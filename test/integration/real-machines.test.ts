@@ -5,7 +5,7 @@ import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { canMount, finished, Machine, output, pause, processState, until } from '../support/machine.ts';
+import { canMount, finished, Machine, output, processState, until } from '../support/machine.ts';
 
 const tool = join(binaries(), 'gpu-owner-simulator');
 
@@ -52,28 +52,6 @@ describe('two GPUs, one of which drives the display', () => {
     expect(await machine.runCommand(index)).toMatchObject({ code: 0, stdout: '0\n' });
     expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
   });
-
-  test('the GPU without a display is preferred even if it has less free memory', async () => {
-    machine = new Machine(2);
-    machine.set('gpu=0', 'display=on');
-    await occupy(1, '--type=graphics', '--name', 'Xorg'); // which opens all of them
-    expect(await machine.runCommand(['find', '--visible-devices', 'index'])).toMatchObject({ stdout: '1\n' });
-  });
-
-  test('a desktop whose share of the memory the driver doesn’t tell is no obstacle, up to 4 GiB', async () => {
-    machine = new Machine('rtx4090x2-display');
-    machine.set('gpu=0', 'unsupported=process-memory');
-    await occupy(0, '--type=graphics', '--memory', '2GiB', '--name', 'firefox');
-    expect(await run('--devices', '0', '--', 'true')).toMatchObject({ code: 0, stderr: '' });
-    machine.set('gpu=0', 'hidden-memory=2GiB');
-    const { code, stderr } = await run('--devices', '0', '--', 'true');
-    expect(code).toBe(75);
-    expect(stderr).toContain(
-      "GPU 0: 4.9 GiB in use, and the driver doesn't tell how much of it is the desktop's (4 GiB are left to it by " +
-        'default): --max-used-memory 5GiB would accept it',
-    );
-    expect(await run('--devices', '0', '--max-used-memory', '5GiB', '--', 'true')).toMatchObject({ code: 0 });
-  });
 });
 
 describe('a workstation with one GPU', () => {
@@ -81,19 +59,6 @@ describe('a workstation with one GPU', () => {
     machine = new Machine('workstation');
     expect(await runsThere()).toMatch(/^ready \d+\n$/);
     expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
-  });
-
-  test('a browser that grows disturbs neither the holder nor the placeholder', async () => {
-    machine = new Machine('workstation');
-    const job = machine.startCommand(['run', '--', 'sleep', '60']);
-    await until(() => machine.processes(0).length === 4); // three of the desktop
-    await occupy(0, '--type=graphics', '--memory', '900MiB', '--name', 'chrome');
-    await pause(800); // the placeholder looks four times a second
-    expect(machine.processes(0)).toHaveLength(5);
-    expect(await machine.states()).toEqual(['leased']);
-    await occupy(0, '--memory', '100MiB', '--name', 'train'); // stands for the command's arrival
-    await until(() => machine.processes(0).length === 5);
-    job.kill('SIGTERM');
   });
 });
 
@@ -131,14 +96,6 @@ describe('WSL 2', () => {
     expect((await machine.status())[0].reason).toMatch(
       new RegExp(`^busy: python \\(pid ${pid}, .*\\) computes$`),
     );
-  });
-
-  test('Windows’ programs, which all count as computing and drawing, are no obstacle', async () => {
-    machine = new Machine('wsl');
-    machine.set('gpu=0', 'unsupported=process-memory,utilization');
-    machine.set('pid-offset=4000000'); // no such processes in here
-    await occupy(0, '--type', 'compute+graphics', '--name', 'explorer.exe');
-    expect(await run('--', 'true')).toMatchObject({ code: 0, stderr: '' });
   });
 });
 
@@ -193,18 +150,6 @@ describe('in a container', () => {
     expect(gpu.reason).toMatch(new RegExp(`^busy: pid ${local} uses 416 MiB \\(it isn't visible here`));
   });
 
-  test('a number that is the claimant’s own doesn’t make the GPU its own', async () => {
-    machine = new Machine(1);
-    const { pid } = await occupy(0, '--memory', '3GiB');
-    const { stdout } = await machine.runScript(`
-      const { spawnSync } = await import('node:child_process');
-      spawnSync(${JSON.stringify(tool)}, ['set', 'pid-offset=' + (process.pid - ${pid})]);
-      const [gpu] = await gpuOwner.getGPUs();
-      console.log(gpu.processes[0].pid === process.pid, gpu.state, (await gpuOwner.findFreeGPUs()).length);
-      try { new GPUOwner(); } catch (error) { console.log(error.code); }`);
-    expect(stdout).toBe('true busy 0\nERR_GPU_UNAVAILABLE\n');
-  });
-
   test('a process that comes in between is noticed, though our own placeholder has an unknown PID', async () => {
     machine = new Machine(2);
     machine.set('pid-offset=1000000');
@@ -225,22 +170,6 @@ describe('in a container', () => {
 });
 
 describe('a process that comes in between while no placeholder is on the GPU', () => {
-  test('is noticed by a GPUOwner without one', async () => {
-    machine = new Machine(2);
-    const script = machine.script(
-      "const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices[0].index);",
-    );
-    const claimant = machine.start([process.execPath, '--input-type=module', '-e', script], {
-      env: { GPU_OWNER_STOP_AT: 'placeholder' },
-    });
-    const ended = finished(claimant);
-    await until(() => processState(claimant.pid as number) === 'T');
-    await occupy(0);
-    await pause(30); // a look that is 20 ms old will do
-    await goOn(claimant, ended);
-    expect(await ended).toMatchObject({ code: 0, stdout: '1\n' });
-  });
-
   test('is noticed by run where the compute mode admits none', async () => {
     machine = new Machine(3);
     machine.set('gpu=0', 'compute-mode=exclusive-process');
@@ -315,15 +244,6 @@ describe('an exclusive compute mode', () => {
   });
 });
 
-test('the placeholder is on those GPUs whose compute modes admit it', async () => {
-  machine = new Machine(2);
-  machine.set('gpu=1', 'compute-mode=exclusive-process');
-  const job = machine.startCommand(['run', '-n', '2', '--', 'sleep', '60']);
-  await until(() => machine.processes(0).length === 1);
-  expect(machine.processes(1)).toEqual([]);
-  job.kill('SIGTERM');
-});
-
 test('a GPU in mode prohibited is not claimed, and the reason says what an administrator can do', async () => {
   machine = new Machine(2);
   machine.set('gpu=0', 'compute-mode=prohibited');
@@ -356,18 +276,6 @@ describe('MPS', () => {
     await occupy(0, '--memory', '1GiB', '--name', 'solver');
     expect(await run('--', 'true')).toMatchObject({ code: 75 });
     expect(await runsThere('--allow-processes')).toMatch(/^ready \d+\n$/);
-  });
-
-  test('a server that starts because our placeholder does is no intruder', async () => {
-    machine = new Machine(1);
-    const claimant = machine.startCommand(['run', '--no-wait', '--', 'echo', 'it ran'], {
-      env: { GPU_OWNER_STOP_AT: 'placeholder' },
-    });
-    const ended = finished(claimant);
-    await until(() => processState(claimant.pid as number) === 'T');
-    await occupy(0, '--type', 'mps-server');
-    claimant.kill('SIGCONT');
-    expect(await ended).toMatchObject({ code: 0, stdout: 'it ran\n', stderr: '' });
   });
 });
 
@@ -435,17 +343,6 @@ test('a claim waits for GPUs that start one after the other, a second each, and 
   expect(stderr).toMatch(/warning: some GPUs don't answer yet: they may be starting up.*`nvidia-smi -pm 1`/);
 });
 
-test('NVML’s unknown error in a container is that of lost devices', async () => {
-  machine = new Machine(1);
-  machine.set('error=init:999');
-  const env = { container: 'lxc' };
-  const { code, stderr } = await machine.runCommand(['run', '--no-wait', '--', 'true'], { env });
-  expect([code, stderr]).toEqual([
-    69,
-    expect.stringMatching(/This container has lost its devices.*restart it/),
-  ]);
-});
-
 test.skipIf(!canMount())('a package on a file system that is mounted noexec says so', async () => {
   machine = new Machine(1);
   const build = join(machine.directory, 'build');
@@ -469,13 +366,6 @@ test('a GPU whose memory is the system’s is free until a process computes on i
   expect(await runsThere()).toMatch(/^ready \d+\n$/);
   await occupy(0, '--name', 'trainer');
   expect((await run('--no-wait', '--', 'true')).stderr).toMatch(/GPU 0: busy: trainer \(pid \d+, \w+\)/);
-});
-
-test('the GPU of a laptop whose sensors fail is free', async () => {
-  machine = new Machine('workstation');
-  machine.set('gpu=0', 'error=power:999,power-limit:999,temperature:999,utilization:999');
-  expect(await runsThere()).toMatch(/^ready \d+\n$/);
-  expect((await machine.status())[0]).toMatchObject({ state: 'free', powerWatts: null });
 });
 
 test('a GPU whose memory or MIG mode can’t be read, as the driver failed, is not claimed', async () => {

@@ -11,14 +11,7 @@ import { noStuckCalls, SOON, StuckMachine, untilStuckAtItsEnd } from '../support
 /** How processes end; each is told on its standard input, or by a signal. */
 const ENDS: Record<string, (child: ChildProcess) => void> = {
   'process.exit()': (child) => child.stdin?.write('process.exit(3)\n'),
-  'an exception': (child) => child.stdin?.write('throw new Error("on purpose")\n'),
-  'the end of its work': (child) => child.stdin?.write('process.stdin.destroy()\n'),
   SIGTERM: (child) => child.kill('SIGTERM'),
-  SIGINT: (child) => child.kill('SIGINT'),
-  'a handler of SIGTERM': (child) => {
-    child.stdin?.write(`process.on('SIGTERM', () => process.exit(4)); console.log('handles')\n`);
-    void output(child, /handles/).then(() => child.kill('SIGTERM'));
-  },
   SIGKILL: (child) => child.kill('SIGKILL'),
 };
 
@@ -172,50 +165,45 @@ describe
       await expect.poll(() => said, { timeout: SOON }).toBe('runs\nSIGTERM\nSIGUSR1\n');
     });
 
-    test.for([true, false])(
-      'run’s command gets what is typed in a terminal (started by a shell: %s)',
-      async (inShell, context) => {
-        const machine = await StuckMachine.make(context);
-        machine.getStuck();
-        const hungUp = join(machine.directory, 'hung-up');
-        const words = [
-          process.execPath,
-          command,
-          'run',
-          '--devices',
-          '1',
-          '--',
-          python,
-          fixture('notes_signals.py'),
-          hungUp,
-        ];
-        const script = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
-        writeFileSync(join(machine.directory, 'job'), `exec ${script}\n`);
-        const shell = ['bash', '--noprofile', '--norc', '-i'];
-        const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
-        const terminal = machine.start([python, bridge, ...(inShell ? shell : words)], {
-          cwd: machine.directory,
-        });
-        let said = '';
-        terminal.stdout?.on('data', (text) => (said += text));
-        if (inShell) terminal.stdin?.write('sh job\n');
-        // The terminal shows what was typed: ^C. A signal key drops what it hasn't shown yet, so whole lines are waited for.
-        const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?\n)/gm) ?? [];
-        await expect.poll(noted, { timeout: SOON }).toEqual(['runs']);
-        terminal.stdin?.write('\x03');
-        await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
-        if (inShell) {
-          terminal.stdin?.write('\x1a'); // undone, as the shell wouldn't learn of it
-          await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT', 'CONT']);
-          said = 'runs\n';
-          terminal.stdin?.write('\x03');
-          await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
-        }
-        terminal.stdin?.end(); // closes the terminal
-        await until(() => existsSync(hungUp), SOON);
-        await until(() => machine.locked() === '', SOON);
-      },
-    );
+    test('run’s command gets what is typed in a terminal of a shell', async (context) => {
+      const machine = await StuckMachine.make(context);
+      machine.getStuck();
+      const hungUp = join(machine.directory, 'hung-up');
+      const words = [
+        process.execPath,
+        command,
+        'run',
+        '--devices',
+        '1',
+        '--',
+        python,
+        fixture('notes_signals.py'),
+        hungUp,
+      ];
+      const script = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
+      writeFileSync(join(machine.directory, 'job'), `exec ${script}\n`);
+      const shell = ['bash', '--noprofile', '--norc', '-i'];
+      const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
+      const terminal = machine.start([python, bridge, ...shell], {
+        cwd: machine.directory,
+      });
+      let said = '';
+      terminal.stdout?.on('data', (text) => (said += text));
+      terminal.stdin?.write('sh job\n');
+      // The terminal shows what was typed: ^C. A signal key drops what it hasn't shown yet, so whole lines are waited for.
+      const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?\n)/gm) ?? [];
+      await expect.poll(noted, { timeout: SOON }).toEqual(['runs']);
+      terminal.stdin?.write('\x03');
+      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
+      terminal.stdin?.write('\x1a'); // undone, as the shell wouldn't learn of it
+      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT', 'CONT']);
+      said = 'runs\n';
+      terminal.stdin?.write('\x03');
+      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
+      terminal.stdin?.end(); // closes the terminal
+      await until(() => existsSync(hungUp), SOON);
+      await until(() => machine.locked() === '', SOON);
+    });
 
     test('run’s job goes on when run is killed with SIGKILL, and nothing is held after its end', async (context) => {
       const machine = await StuckMachine.make(context);
@@ -237,28 +225,21 @@ describe
       await until(() => machine.locked() === '', SOON);
     });
 
-    test.for(['SIGTERM', 'SIGKILL'] as const)(
-      'a worker that is told %s ends its attempt',
-      async (signal, context) => {
-        const machine = await StuckMachine.make(context);
-        const project = join(machine.directory, 'project');
-        mkdirSync(project);
-        machine.getStuck();
-        const child = machine.startCommand(
-          ['exp', 'run', '-n', '1', '--devices', '1', '--grace', '0s', '--grid', 'x=1', '--', 'sleep', '60'],
-          { cwd: project },
-        );
-        await until(() => machine.locked() === 'attempt lease', SOON);
-        child.kill(signal);
-        if (signal === 'SIGTERM') {
-          await until(() => machine.locked() === '', SOON);
-        } else {
-          await untilStuckAtItsEnd(child);
-          await pause(300);
-          expect(machine.locked()).toBe('attempt lease');
-        }
-        await machine.letGo();
-        await until(() => machine.locked() === '', SOON);
-      },
-    );
+    test('a worker that is killed keeps its GPU until its attempt has ended', async (context) => {
+      const machine = await StuckMachine.make(context);
+      const project = join(machine.directory, 'project');
+      mkdirSync(project);
+      machine.getStuck();
+      const child = machine.startCommand(
+        ['exp', 'run', '-n', '1', '--devices', '1', '--grace', '0s', '--grid', 'x=1', '--', 'sleep', '60'],
+        { cwd: project },
+      );
+      await until(() => machine.locked() === 'attempt lease', SOON);
+      child.kill('SIGKILL');
+      await untilStuckAtItsEnd(child);
+      await pause(300);
+      expect(machine.locked()).toBe('attempt lease');
+      await machine.letGo();
+      await until(() => machine.locked() === '', SOON);
+    });
   });

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { command, finished, Machine, output, pause } from '../support/machine.ts';
+import { command, finished, Machine, output } from '../support/machine.ts';
 import { isAlive } from '../support/processes.ts';
 import { Waiters } from './waiters.ts';
 
@@ -37,16 +37,6 @@ test('the command ends at its limit with exit code 124, and its GPUs can be clai
   );
   const next = await machine.runCommand(['run', '-n', '2', '--no-wait', '--', 'true']);
   expect(next).toMatchObject({ code: 0, stderr: '' });
-});
-
-test('the time in the wait queue doesn’t count', async () => {
-  const { child, release } = await waiters.holder(2);
-  const waiter = finished(machine.startCommand(['run', '--for', '4s', '--', 'sh', '-c', 'exit 9']));
-  await waiters.untilWaiting(1);
-  await pause(4_100);
-  expect(child.exitCode).toBe(null);
-  release();
-  expect(await waiter).toMatchObject({ code: 9 });
 });
 
 test('--signal comes before the limit', async () => {
@@ -104,22 +94,6 @@ test('queue says when a request gets its GPUs at the latest, where limits tell i
     .map(({ reason }: { reason: string }) => reason);
   expect(said).toEqual((await waiters.queue()).map(({ why }) => why));
   expect(endless.exitCode).toBe(null);
-});
-
-test('queue promises no start to a request that stops waiting before, and says when it stops', async () => {
-  await sleeper('-n', '2', '--for', '1h');
-  machine.startCommand(['run', '--name', 'short', '--wait=20m', '--', 'true']);
-  await waiters.untilWaiting(1);
-  machine.startCommand(['run', '--wait=3h', '--', 'true']);
-  await waiters.untilWaiting(2);
-  const [short, long] = await waiters.queue();
-  const left = Date.parse(short?.waitUntil ?? '') - Date.now();
-  expect(short).toMatchObject({ latestStart: null });
-  expect(left).toBeLessThan(HOUR_MS / 3);
-  expect(left).toBeGreaterThan(HOUR_MS / 6);
-  expect(long?.latestStart).toMatch(/:00\.000Z$/);
-  const { stdout } = await machine.runCommand(['queue']);
-  expect(stdout).toMatch(/, short\n {5}\S+ has GPUs 0,1\n {5}gives up in 1\d min \d+ s\n/);
 });
 
 test('a limit inside a job ends the inner command only', async () => {

@@ -83,26 +83,6 @@ test('requests behind one for connected GPUs start as soon as GPUs come free tha
   expect(await large).toMatchObject({ stdout: on(0, 2) });
 });
 
-test('two requests for connected GPUs keep different sets', async () => {
-  const all = await startHolder(machine, ['-n', '4']);
-  const both = [wait('-n', '2', '--together')];
-  await waiters.untilWaiting(1);
-  both.push(wait('-n', '2', '--together'));
-  await waiters.untilWaiting(2);
-  await endHolder(all);
-  const sets = (await Promise.all(both)).map(({ stdout }) => stdout);
-  expect(sets.every((set) => [on(0, 2), on(1, 3)].includes(set))).toBe(true);
-});
-
-test('preemptible jobs give way for the set that costs the fewest GPUs', async () => {
-  await startHolder(machine, holdOf(3));
-  const preempted = await startHolder(machine, ['--preemptible', '--grace', '1s', ...holdOf(0)]);
-  const kept = await startHolder(machine, ['--preemptible', '--grace', '1s', ...holdOf(1)]);
-  expect(await run('-n', '2', '--together')).toMatchObject({ stdout: on(0, 2) });
-  expect(preempted.exitCode ?? preempted.signalCode).not.toBeNull();
-  expect(kept.exitCode).toBeNull();
-});
-
 test('what no set of the machine can satisfy is refused at once', async () => {
   const refused = [
     [
@@ -158,20 +138,6 @@ if __name__ == "__main__":
       'console.log(new GPUOwner({ count: 2, together: true }).devices.map(({ index }) => index).join())',
     ),
   ).toMatchObject({ stdout: '1,3\n' });
-});
-
-test('where NVSwitches connect all GPUs, any will do, and MIG instances never', async () => {
-  const simulate = (name: string) => ({ env: { GPU_OWNER_SIMULATE: name } });
-  const find = async (name: string, ...options: string[]) =>
-    machine.runCommand(['find', '--together', '--visible-devices', 'index', ...options], simulate(name));
-  expect(await find('h200x8', '-n', '3', '--devices', '1,4,6-7')).toMatchObject({ stdout: '1,4,6\n' });
-  // Two GPUs on one PCIe switch are connected, too, but NVLink is better.
-  expect(await find('a100x4-bridges', '-n', '2')).toMatchObject({ stdout: '0,2\n' });
-  expect(await find('a100x4-bridges', '-n', '2', '--devices', '0-1')).toMatchObject({ stdout: '0,1\n' });
-  expect(await find('a100x4-mig', '-n', '2', '--devices', '*MIG*')).toMatchObject({
-    code: 64,
-    stderr: expect.stringContaining('connected GPUs asked for'),
-  });
 });
 
 test('inside of a job, a step gets connected ones of its GPUs', async () => {
@@ -238,22 +204,6 @@ test.skipIf(noSecondUser !== null)(
     await machine.runCommand(['bookings', 'cancel', booking.trim()]);
     expect(await waiting).toMatchObject({ stdout: on(0, 2) });
     await endHolder(other);
-  },
-);
-
-test.skipIf(noSecondUser !== null)(
-  `a user at the limit keeps no set from others${noSecondUser ? `: ${noSecondUser}` : ''}`,
-  async () => {
-    machine.configure('limits: { gpus: 2 }\n');
-    const first = await startHolder(machine, holdOf(0), alice);
-    const above = waitAs(alice, '-n', '2', '--together');
-    await waiters.untilWaiting(1);
-    expect((await waiters.queue())[0].why).toContain('at its user’s limit'.replace('’', "'"));
-    const others = await startHolder(machine, ['-n', '2', '--together'], bob);
-    expect((await machine.states()).map((state) => state)).toEqual(['leased', 'leased', 'free', 'leased']);
-    await endHolder(first);
-    expect(await above).toMatchObject({ stdout: on(0, 2) });
-    await endHolder(others);
   },
 );
 

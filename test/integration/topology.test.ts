@@ -124,25 +124,6 @@ test.skipIf(noSecondUser !== null)(
   },
 );
 
-test('a driver that tells nothing about connections costs nothing else', async () => {
-  machine.set('error=nvlink:999', 'error=topology:999');
-  expect(await machine.runCommand(['run', '-n', '2', '--', ...SHOW])).toMatchObject({
-    code: 0,
-    stdout: on(0, 1),
-    stderr: '',
-  });
-  expect((await machine.runCommand(['status', '--topology'])).stdout).toMatch(/^ +0 +X +\? +\? +\? /m);
-  expect(await machine.runCommand(['run', '--cpu-bind', '--', 'true'])).toMatchObject({
-    code: 0,
-    stderr: expect.stringContaining("--cpu-bind: the driver doesn't tell which processors are near"),
-  });
-  // Nothing of it is remembered.
-  expect(files()).toEqual([]);
-  machine.set('error=nvlink:0', 'error=topology:0');
-  expect(await machine.runCommand(['run', '-n', '2', '--', ...SHOW])).toMatchObject({ stdout: on(0, 2) });
-  expect(files()).toHaveLength(1);
-});
-
 test('status shows the connections, what is near each GPU, and who has it', async () => {
   const holder = await startHolder(machine, ['-n', '2']);
   const { stdout } = await machine.runCommand(['status', '--topology']);
@@ -214,25 +195,6 @@ describe.skipIf(cpus().length < 2)('a command that is bound to processors', () =
       }),
     ).toMatchObject({ code: 0 });
     expect(readFileSync(join(machine.directory, 'task'), 'utf8')).toBe(range(half, cpus().length));
-  });
-
-  test('keeps the processors that it may use, where none is near', async () => {
-    const words = [
-      'taskset',
-      '-c',
-      '0',
-      process.execPath,
-      command,
-      'run',
-      '--devices',
-      '1',
-      '--cpu-bind',
-      '--',
-      ...PROGRAM,
-    ];
-    const { stdout, stderr } = await machine.run(words, { env });
-    expect(stdout).toBe('cpus 0\n');
-    expect(stderr).toContain('--cpu-bind: the processors near GPU 1 (');
   });
 });
 

@@ -13,9 +13,8 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { END_BYTES } from '../../lib/usage/line.ts';
 import { RUN, startHolder } from '../support/holders.ts';
-import { command, finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
+import { command, finished, Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 import { Waiters } from './waiters.ts';
 
 const noSecondUser = whyNotNobody();
@@ -27,7 +26,7 @@ let waiters: Waiters;
 afterEach(() => machine.close());
 
 const turnFile = (uid: number) => join(machine.lockDirectory, `turn-${uid}`);
-const endOf = (uid: number) => Number(readFileSync(turnFile(uid), 'latin1').split(' ')[2]);
+const _endOf = (uid: number) => Number(readFileSync(turnFile(uid), 'latin1').split(' ')[2]);
 
 describe.skipIf(noSecondUser !== null)(
   `several users${noSecondUser === null ? '' : `: ${noSecondUser}`}`,
@@ -95,24 +94,6 @@ describe.skipIf(noSecondUser !== null)(
       stopped.kill('SIGCONT');
     });
 
-    test('a user who has just had GPUs comes after one who has had none', async () => {
-      machine = new Machine(1);
-      waiters = new Waiters(machine);
-      for (let i = 0; i < 3; i++)
-        expect(await machine.runCommand([...RUN, 'true'], { uid: NOBODY })).toMatchObject({ code: 0 });
-      expect(endOf(NOBODY)).toBeGreaterThan(3 * 16_000);
-      const holder = await startHolder(machine);
-      machine.startCommand([...RUN, '--name', 'had', 'true'], { uid: NOBODY });
-      await waiters.untilWaiting(1);
-      machine.startCommand([...RUN, '--name', 'had-none', 'true'], { uid: NOBODY - 1 });
-      await waiters.untilWaiting(2);
-      const entries = await waiters.queue();
-      expect(entries.map(({ name }: { name: string }) => name)).toEqual(['had-none', 'had']);
-      expect(entries[1].details).toEqual([expect.stringMatching(/^nobody: next turn after .+'s$/)]);
-      expect(entries[1].why).toMatch(/^after .+'s had-none$/);
-      holder.stdin?.end();
-    });
-
     test('files that others have made in the place of a user’s stop no claim', async () => {
       machine = new Machine(1);
       await machine.runCommand([...RUN, 'true'], { uid: NOBODY - 1 });
@@ -145,37 +126,6 @@ describe.skipIf(noSecondUser !== null)(
     });
   },
 );
-
-test('more is known of how long jobs last when the first has ended: those that wait get new turns', async () => {
-  machine = new Machine(1);
-  waiters = new Waiters(machine);
-  await machine.runCommand([...RUN, 'true']);
-  const holder = await startHolder(machine);
-  const names = ['first', 'second', 'third'];
-  for (const [i, name] of names.entries()) {
-    machine.startCommand([...RUN, '--name', name, 'cat']);
-    await waiters.untilWaiting(i + 1);
-  }
-  const before = endOf(process.geteuid?.() ?? 0);
-  // Twenty leases of ten hours each, as long as lines are at least.
-  const since = Date.now() - 24 * 3_600_000;
-  const lease = {
-    since,
-    waited: 0,
-    gpus: [{ index: 0, uuid: 'GPU-0' }],
-    program: 'x',
-    held: 36e6,
-    ended: true,
-  };
-  const month = new Date().toISOString().slice(0, 7);
-  const ledger = join(machine.lockDirectory, 'usage', `${process.geteuid?.()}-${month}.jsonl`);
-  writeFileSync(ledger, `${JSON.stringify(lease).padEnd(END_BYTES)}\n`.repeat(20), { flag: 'a' });
-  holder.stdin?.end();
-  const after = () => endOf(process.geteuid?.() ?? 0);
-  await until(() => after() > before + 5e6);
-  await waiters.untilWaiting(2);
-  expect(after()).toBeGreaterThan(9e6);
-});
 
 test.skipIf(!canTrace)(
   'with order: fifo no turns are noted, nor is the ledger read for them [needs strace]',

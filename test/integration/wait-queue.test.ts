@@ -1,9 +1,9 @@
-import { chmodSync, mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { mkdirSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { finished, Machine, NOBODY, output, pause, python, until, whyNotNobody } from '../support/machine.ts';
-import { fixture, names, Waiters } from './waiters.ts';
+import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../support/machine.ts';
+import { names, Waiters } from './waiters.ts';
 
 let machine: Machine;
 let waiters: Waiters;
@@ -121,20 +121,6 @@ describe('waiters that end or stop', () => {
     expect(await waiters.queue()).toEqual([]);
   });
 
-  test('a time limit of a month works like any other', async () => {
-    const { release } = await waiters.holder(4);
-    const first = finished(waiters.waiter([{ name: 'first', count: 4 }]));
-    await waiters.untilWaiting(1);
-    const second = machine.startCommand(['run', '--wait=30d', '--', 'true']);
-    const outcome = finished(second);
-    await waiters.untilWaiting(2);
-    release();
-    await first;
-    const { code, stderr } = await outcome;
-    expect(code).toBe(0);
-    expect(stderr).not.toMatch(/Warning/);
-  });
-
   test('a waiter that stops while later ones look at the driver for another’s sake costs seconds, too', async () => {
     await machine.runCommand(['run', '-n', '4', '--', 'true']);
     const all = waiters.machine.uuids();
@@ -170,22 +156,6 @@ describe('any user can write to the wait queue’s file', () => {
   });
   const file = () => waiters.file;
 
-  test('records that make no sense delay nobody', async () => {
-    const records = [
-      'garbage',
-      '[]',
-      JSON.stringify({ place: 2, count: 1e300, uuids: 'all' }),
-      '['.repeat(4_000),
-      JSON.stringify({ place: 4, user: '\u001b[2J', count: -1, uuids: [] }),
-    ];
-    for (const [place, record] of records.entries()) {
-      const fake = machine.start([python, fixture('fake_waiter.py'), file(), String(place), record]);
-      await output(fake, /there/);
-    }
-    expect((await machine.runCommand(['run', '--no-wait', '--', 'true'])).code).toBe(0);
-    expect(await waiters.queue()).toEqual([]);
-  });
-
   test('heartbeats that make no sense are ignored', async () => {
     const uuids = waiters.machine.uuids();
     const heartbeats = [' ', 'never', '-1', '99999999999999'];
@@ -213,19 +183,6 @@ describe('any user can write to the wait queue’s file', () => {
     }
   });
 
-  test('a stranger who locks the whole file is no waiter, and keeps nobody from waiting', async () => {
-    writeFileSync(file(), '');
-    chmodSync(file(), 0o666);
-    const locker = machine.start([python, fixture('locker.py'), file(), 'ofd', '0', '0']);
-    await output(locker, /locked/);
-    const { release } = await waiters.holder(4);
-    const waiting = waiters.waiter([{ name: 'one' }]);
-    const outcome = finished(waiting);
-    await output(waiting, /cannot join the wait queue/);
-    release();
-    expect(names((await outcome).stdout, 'got')).toEqual(['one']);
-  });
-
   test('a record that somebody overwrites is written again', async () => {
     const foreign = machine.start([
       join(binaries(), 'gpu-owner-simulator'),
@@ -241,18 +198,5 @@ describe('any user can write to the wait queue’s file', () => {
     await waiters.untilWaiting(1);
     foreign.kill('SIGKILL');
     expect(names((await outcome).stdout, 'got')).toEqual(['one']);
-  });
-
-  test('waiters find together again when somebody removes the file', async () => {
-    const { release } = await waiters.holder(4);
-    const first = finished(waiters.waiter([{ name: 'first', count: 4 }]));
-    await waiters.untilWaiting(1);
-    rmSync(file());
-    const second = finished(waiters.waiter([{ name: 'second', count: 4 }]));
-    await waiters.untilWaiting(2);
-    release();
-    const all = (await Promise.all([first, second])).map(({ stdout }) => stdout).join('');
-    expect(names(all, 'got').sort()).toEqual(['first', 'second']);
-    expect(all).not.toMatch(/violation/);
   });
 });
