@@ -1,15 +1,12 @@
-// Machines: their GPUs, the wait queue, jobs, sweeps, and what each user has. All text is others': it is only ever set as text.
+// Machines: their GPUs, the wait queue, jobs, and what each user has. All text is others': it is only ever set as text.
 import type { ComponentChildren } from 'preact';
-import { linkLegend, linkSign } from '../lib/gpus/topology.ts';
 import { formatDuration, formatSince } from '../lib/platform/quantities.ts';
-import type { MachineTopology } from '../lib/shapes/index.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import { type UserTotal, userTotals } from '../lib/views/user-totals.ts';
-import type { HistoryAnswer, StreamMachine, Sweep, UsageAnswer } from '../lib/views/web/shapes.ts';
+import type { HistoryAnswer, StreamMachine, UsageAnswer } from '../lib/views/web/shapes.ts';
 import { type Density, type GPU, GPUCard, type Intruder, idleOf, labelOf } from './card.tsx';
 import { type Column, Listing, Pair } from './listing.tsx';
 import type { OpenLog } from './log.tsx';
-import { SweepCharts } from './sweeps.tsx';
 import { colourOf, User } from './users.tsx';
 
 type Request = MachineSnapshot['queue'][number];
@@ -39,29 +36,15 @@ interface MachinesProps {
   machines: readonly StreamMachine[];
   history: HistoryAnswer | null;
   usage: UsageAnswer | null;
-  topology: MachineTopology | null;
-  sweeps: readonly Sweep[];
   user: string;
   filter: string;
   /** By the server's clock. */
   now: number;
-  onFilter: (text: string) => void;
   onLog: (log: OpenLog) => void;
 }
 
 /** One machine, or all: what is listed then has its host. */
-export function Machines({
-  machines,
-  history,
-  usage,
-  topology,
-  sweeps,
-  user,
-  filter,
-  now,
-  onFilter,
-  onLog,
-}: MachinesProps) {
+export function Machines({ machines, history, usage, user, filter, now, onLog }: MachinesProps) {
   const known = machines.flatMap(({ snapshot, ...machine }) =>
     snapshot === null ? [] : { ...machine, snapshot },
   );
@@ -97,7 +80,6 @@ export function Machines({
   const shown = {
     groups,
     waiting: waiting.filter(({ at, ...each }) => isWanted(at, requestTexts(each))),
-    sweeps: sweeps.filter(({ job, name, state }) => matches([jobNumber(job), name, state])),
     jobs: jobs.filter(({ at, ...each }) => isWanted(at, jobTexts(each))),
     people: people.filter(({ name }) => matches([name])),
   };
@@ -178,16 +160,6 @@ export function Machines({
           second={secondOfJob}
         />
       </Section>
-      {shown.sweeps.map((sweep) => (
-        <Section key={sweep.job} title={`Sweep ${sweep.name ?? sweep.job}`} count={0} of={0}>
-          <SweepCharts sweep={sweep} onFilter={onFilter} />
-        </Section>
-      ))}
-      {topology !== null && hasChoice(topology) && (
-        <Section title="Connections" count={0} of={0}>
-          <Connections topology={topology} gpus={snapshots[0]?.gpus ?? []} />
-        </Section>
-      )}
       {people.length > 0 && (
         <Section
           title="Users"
@@ -208,55 +180,6 @@ export function Machines({
         </Section>
       )}
     </>
-  );
-}
-
-/** Whether it matters which GPUs one takes. */
-const hasChoice = ({ links }: MachineTopology) => new Set(links.map(linkSign)).size > 1;
-
-/** A matrix as `nvidia-smi topo -m` has it. The closest connections are marked. */
-function Connections({
-  topology: { gpus, links },
-  gpus: states,
-}: {
-  topology: MachineTopology;
-  gpus: GPU[];
-}) {
-  const between = (one: number, other: number) =>
-    links.find(({ a, b }) => (a === one && b === other) || (a === other && b === one));
-  return (
-    <div class="panel connections">
-      <table aria-label="Connections of GPUs">
-        <tr>
-          <td />
-          {gpus.map(({ index }) => (
-            <th key={index} scope="col">
-              {index}
-            </th>
-          ))}
-        </tr>
-        {gpus.map(({ index, uuid }) => {
-          const state = states.find((gpu) => gpu.uuid === uuid)?.state ?? 'unavailable';
-          return (
-            <tr key={uuid}>
-              <th scope="row">
-                GPU {index} <span class={`state ${state}`}>{state}</span>
-              </th>
-              {gpus.map((other) => {
-                const link = between(index, other.index);
-                const isNear = link?.links !== null || link.kind === 'pcie-switch';
-                return (
-                  <td key={other.uuid} class={link !== undefined && isNear ? 'near' : ''}>
-                    {link === undefined ? '' : linkSign(link)}
-                  </td>
-                );
-              })}
-            </tr>
-          );
-        })}
-      </table>
-      <p class="quiet">{linkLegend(links)}</p>
-    </div>
   );
 }
 

@@ -1,15 +1,13 @@
 // The page: who asks for the token, follows the stream, and shows the last line of it.
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { MachineTopology } from '../lib/shapes/index.ts';
-import type { Sweep, UsageAnswer } from '../lib/views/web/shapes.ts';
+import type { UsageAnswer } from '../lib/views/web/shapes.ts';
 import { followStream, type News, storeToken, takeToken, tokenIn, useAnswer } from './connection.ts';
 import { historyIntervalMs } from './history.tsx';
 import { LogDialog, type OpenLog } from './log.tsx';
 import { Machines, summaryOf } from './machine.tsx';
-import { sweepsIntervalMs } from './sweeps.tsx';
 
-/** How long an answer about the last 30 days, or about connections, is good for. */
+/** How long an answer about the last 30 days is good for. */
 const usageIntervalMs = () => 5 * 60_000;
 
 function Page() {
@@ -25,14 +23,7 @@ function Page() {
   const isLocal = line?.machines[0]?.isLocal === true;
   const history = useAnswer('api/v1/history', isSeen ? token : null, historyIntervalMs);
   const usage = useAnswer<UsageAnswer>('api/v1/usage', isSeen && isLocal ? token : null, usageIntervalMs);
-  const topology = useAnswer<MachineTopology>(
-    'api/v1/topology',
-    isSeen && isLocal ? token : null,
-    usageIntervalMs,
-  );
   const machines = line?.machines ?? [];
-  const hasSweeps = isLocal && machines[0]?.jobs.some(({ progress }) => progress !== null);
-  const sweeps = useAnswer<Sweep[]>('api/v1/sweeps', isSeen && hasSweeps ? token : null, sweepsIntervalMs);
 
   useEffect(() => {
     const take = () => {
@@ -115,12 +106,9 @@ function Page() {
             machines={machines}
             history={history}
             usage={usage}
-            topology={topology}
-            sweeps={sweeps ?? []}
             user={line.user}
             filter={filter}
             now={Date.parse(line.time)}
-            onFilter={setFilter}
             onLog={setLog}
           />
         )}

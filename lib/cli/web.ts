@@ -1,4 +1,3 @@
-import { resolve } from 'node:path';
 import { checkOptions } from '../claims/index.ts';
 import { chooseHosts } from '../fleet/index.ts';
 import {
@@ -18,8 +17,6 @@ import { print } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
 const MIN_INTERVAL_MS = 100;
-/** On the other computer, where the server has none: a Unix socket. */
-const FORWARDED_PORT = 8088;
 /** Proxies close connections that are silent for longer. */
 const MAX_INTERVAL_MS = 30_000;
 
@@ -27,8 +24,8 @@ const GROUPS = [
   {
     options: {
       listen: {
-        value: '[HOST:]PORT|PATH',
-        help: 'listen there (default: a free port, for this machine only); another HOST needs --token-file; PATH, with a slash, is a Unix socket for you alone',
+        value: '[HOST:]PORT',
+        help: 'listen there (default: a free port, for this machine only); another HOST needs --token-file',
       },
       'token-file': {
         value: 'FILE',
@@ -55,13 +52,10 @@ async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed, listenOption);
   const { request } = checkOptions({});
   const fleet = isForHosts(values) ? new FleetView(chooseHosts(values.hosts ?? '')) : null;
-  const { listen = '0' } = values;
-  const endpoint = listen.includes('/')
-    ? { path: resolve(listen) }
-    : await parseEndpoint(listen, '--listen', ', or a PATH with a slash');
+  const endpoint = await parseEndpoint(values.listen ?? '0', '--listen');
   const interval = parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval');
   const file = values['token-file'];
-  if (file === undefined && 'host' in endpoint && !isLoopback(endpoint.host)) {
+  if (file === undefined && !isLoopback(endpoint.host)) {
     throw usage(
       `--listen ${formatEndpoint(endpoint)} is for other machines: name a file with a token of your own, --token-file FILE`,
     );
@@ -75,17 +69,16 @@ async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
     token,
     hosts: allowedHosts(values),
     intervalMs,
-    option: '--listen',
   });
   if (fleet !== null)
     void fleet.watch(topWords(values, intervalMs), timeoutOf(values) + intervalMs, () => {});
   // The output of a service is in a log.
-  const local = 'path' in served ? { host: '127.0.0.1', port: FORWARDED_PORT } : served;
-  print(pageURL(local, file === undefined ? token : null));
+  print(pageURL(served, file === undefined ? token : null));
   if (file !== undefined) print(`The token is in ${sanitize(file)}; the page asks for it.`);
-  if (!isLoopback(local.host)) return;
-  const to = 'path' in served ? sanitize(served.path) : formatEndpoint(served);
-  print(`To open it on another computer, run there: ssh -N -L ${local.port}:${to} ${hostName()}`);
+  if (!isLoopback(served.host)) return;
+  print(
+    `To open it on another computer, run there: ssh -N -L ${served.port}:${formatEndpoint(served)} ${hostName()}`,
+  );
 }
 
 function allowedHosts({ 'allow-host': names = [] }: Parsed<typeof GROUPS>['values']): string[] {

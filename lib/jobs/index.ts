@@ -41,7 +41,7 @@ export { type Preemption, parsePreemption } from './preemption.ts';
 export { belowSubmitter, isJob, readStart, type Start, type WaitLine } from './start.ts';
 export { submitJob } from './submission.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
-export { readSweepTrials, SweepProgress } from './sweep-progress.ts';
+export { SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';
 export { pauseJob, putJobsFirst, resumeJob } from './waiting-jobs.ts';
 export { WorkerClaim } from './worker-claim.ts';

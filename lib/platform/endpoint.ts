@@ -13,28 +13,16 @@ export interface Endpoint {
   port: number;
 }
 
-/** A Unix socket to listen on. */
-export interface SocketFile {
-  /** Absolute. */
-  path: string;
-}
-
 /**
  * `5000`, `0.0.0.0:5000`, `[::]:5000`, `gpu-server:5000`; without a host, 127.0.0.1.
  * @param option what users call it
- * @param others what else it may be, for the message
  * @throws ERR_INVALID_ARGUMENT
  */
-export async function parseEndpoint(text: string, option: string, others = ''): Promise<Endpoint> {
+export async function parseEndpoint(text: string, option: string): Promise<Endpoint> {
   const [, bracketed, name, digits] = /^(?:(?:\[([^\]]+)\]|([^:[\]]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = Number(digits);
   if (digits === undefined || port > 65_535) {
-    throw invalidValue(
-      option,
-      text,
-      'an address to listen on',
-      `use PORT, HOST:PORT or [IPV6]:PORT${others}`,
-    );
+    throw invalidValue(option, text, 'an address to listen on', `use PORT, HOST:PORT or [IPV6]:PORT`);
   }
   const host = bracketed ?? name ?? '127.0.0.1';
   if (process.getBuiltinModule('node:net').isIP(host) !== 0) return { host, port };

@@ -7,7 +7,6 @@ export {
   parseEndpoint,
   plainAddress,
   readToken,
-  type SocketFile,
   tokenDigest,
 } from './endpoint.ts';
 export {

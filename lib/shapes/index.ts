@@ -276,33 +276,6 @@ export const JOB_FIELDS = {
 export const JOB = record(JOB_FIELDS, 'A job of the user who asks, as in `gpu-owner jobs --json`.');
 export interface Job extends Checked<typeof JOB> {}
 
-const trialValue = schema.amount(Number.MAX_VALUE, -Number.MAX_VALUE);
-const trial = described(id, 'from 1, in the order in which they ended');
-
-/** The tasks of a sweep with a metric that have ended with a value, for a chart. */
-export const TRIAL_FIELDS = {
-  metric: shownText(100),
-  goal: schema.among(['minimize', 'maximize']),
-  count: described(id, 'tasks that have ended with a value'),
-  best: described(or(shownText(400)), 'the best one, in words; null: none has a value yet'),
-  points: described(
-    listOf(
-      record({
-        trial,
-        value: trialValue,
-        stopped: described(flag, 'it was stopped early'),
-        parameters: described(shownText(200), "the task's name and parameters, in words"),
-      }),
-    ),
-    'tasks; of more than 500, some that are spread evenly',
-  ),
-  records: described(
-    listOf(record({ trial, value: trialValue })),
-    'tasks that were better than all before them',
-  ),
-};
-export interface SweepTrials extends schema.CheckedFields<typeof TRIAL_FIELDS> {}
-
 const INTRUDER_FIELDS = {
   uuid: described(text, "the GPU's"),
   pid: id,

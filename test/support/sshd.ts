@@ -164,19 +164,6 @@ export class Hosts {
     return machine;
   }
 
-  /** Adds a host by a line of authorized_keys, but for the key. */
-  addKey(name: string, line: string, env: Record<string, string | undefined>): void {
-    const key = join(this.#place, `key-${name}`);
-    makeKey(key);
-    const settings = Object.entries(env)
-      .filter(([variable, value]) => value !== undefined && /^(?:GPU_OWNER|XDG)_|^PATH$/.test(variable))
-      .map(([variable, value]) => `environment="${variable}=${value}"`);
-    const [options] = line.split(' ssh-ed25519 ');
-    const authorized = `${[...settings, options].join(',')} ${readFileSync(`${key}.pub`, 'utf8')}`;
-    appendFileSync(join(this.#place, 'authorized-keys'), authorized);
-    this.addName(name, [`IdentityFile ${key}`]);
-  }
-
   /** Adds a host behind a network of its own: a sshd there has the same key. */
   async addAway(name: string, network: Network, settings: HostSettings = {}): Promise<Machine> {
     const path = join(this.#place, `sshd-config-${name}`);

@@ -1,30 +1,8 @@
 // `gpu-owner web` on a simulated machine, and requests to it.
 import type { ChildProcess } from 'node:child_process';
 import { type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
-import { Ajv2020 } from 'ajv/dist/2020.js';
-import { DESCRIPTION } from '../../lib/views/web/openapi.ts';
 import type { StreamLine } from '../../lib/views/web/shapes.ts';
 import { command, type Machine, output, type Starting } from './machine.ts';
-
-/** The validator of a schema of the description, which accepts only members that it names. */
-export function validatorOf(name: string) {
-  const close = (schema: unknown): unknown => {
-    if (Array.isArray(schema)) return schema.map(close);
-    if (typeof schema !== 'object' || schema === null) return schema;
-    const closed = Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, close(value)]));
-    return 'properties' in closed ? { ...closed, additionalProperties: false } : closed;
-  };
-  const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
-  ajv.addSchema({ $id: 'api', components: close(DESCRIPTION.components) as object });
-  const validate = ajv.compile({ $ref: `api#/components/schemas/${name}` });
-  return (value: unknown) => {
-    validate(value);
-    return (validate.errors ?? []).map(
-      ({ instancePath, message, params }) =>
-        `API: ${name}${instancePath} ${message}: ${JSON.stringify(params)}`,
-    );
-  };
-}
 
 export interface WebResponse {
   status: number;

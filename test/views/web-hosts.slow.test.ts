@@ -10,7 +10,7 @@ import { output, until } from '../support/machine.ts';
 import { processesWith, signalAll } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
-import { validatorOf, WebServer } from '../support/web.ts';
+import { WebServer } from '../support/web.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const NAMES = ['a', 'b', 'c', 'd', 'down'];
@@ -48,34 +48,19 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
   const allAnswered = ({ machines }: StreamLine) =>
     machines.every(({ snapshot, problem }) => snapshot !== null || problem !== null);
 
-  test('the API answers with an object by host, as openapi.json says', async () => {
+  test('the API answers with an object by host', async () => {
     const line = await lineWith(allAnswered);
     expect(line.machines.map(({ host }) => host)).toEqual(NAMES);
     expect(line.machines.map(({ snapshot }) => snapshot?.gpus.length ?? null)).toEqual([2, 2, 2, 2, null]);
     expect(line.machines[4]?.problem).toMatch(/refused/);
-    expect(validatorOf('StreamLine')(line)).toEqual([]);
     const { json: gpus } = await server.get('/api/v1/gpus');
     expect(Object.keys(gpus)).toEqual(NAMES);
     expect(gpus.a).toMatchObject({ problem: null, gpus: [{ index: 0, state: 'free' }, { index: 1 }] });
     expect(gpus.down).toEqual({ problem: expect.stringMatching(/refused/), gpus: null });
     expect((await server.get('/api/v1/queue')).json.b).toEqual({ problem: null, queue: [] });
     const { json: history } = await server.get('/api/v1/history');
-    expect(validatorOf('History')(history)).toEqual([]);
     expect(history.machines.map(({ gpus }: { gpus: object[] }) => gpus.length)).toEqual([2, 2, 2, 2, 0]);
     expect(await server.get('/metrics')).toMatchObject({ status: 404 });
-  });
-
-  test('many viewers and requests need one connection per host', async () => {
-    await Promise.all(Array.from({ length: 20 }, () => lineWith(allAnswered)));
-    const isSSH = (pid: number) => {
-      try {
-        return readFileSync(`/proc/${pid}/cmdline`, 'latin1').startsWith('ssh\0');
-      } catch {
-        return false; // the process has ended
-      }
-    };
-    const connections = processesWith(`GPU_OWNER_SSH=${hosts.env.GPU_OWNER_SSH}`).filter(isSSH);
-    expect(connections.length).toBeLessThanOrEqual(5);
   });
 
   test("sends logs of a host's jobs until their end, and says why where it can't", async () => {
@@ -146,8 +131,6 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       const train = gpus().filter({ hasText: 'train' });
       await train.locator('summary').click();
       await train.getByText(/^train, since .*, until .* \(in 1 h\), soon; sh -c /).waitFor();
-      const line = await lineWith(({ machines }) => machines[1]?.snapshot?.waiting === 1);
-      expect(validatorOf('StreamLine')(line)).toEqual([]);
       // The charts come with the first answer about them.
       await page.getByRole('img', { name: /^a GPU 0, last \d+ s: / }).waitFor();
     });
@@ -182,11 +165,8 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       own.child.kill();
     });
 
-    test.each([
-      ['light', 1280],
-      ['dark', 360],
-    ] as const)('keeps nobody out, and fits the screen: %s, %i', async (colorScheme, width) => {
-      await page.emulateMedia({ colorScheme });
+    test('keeps nobody out, and fits a small screen', async () => {
+      const width = 360;
       await page.setViewportSize({ width, height: 800 });
       await page.evaluate(AXE);
       // biome-ignore lint/suspicious/noExplicitAny: axe is only there in the page
@@ -202,11 +182,5 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       await page.setViewportSize({ width: 1280, height: 800 });
       await until(async () => (await gpus().count()) === 8);
     });
-  });
-
-  test('a name that makes no sense is refused, and --timeout alone', async () => {
-    const env = hosts.env;
-    expect(await hosts.run(['web', '--hosts', '-x'], env)).toMatchObject({ code: 64 });
-    expect(await hosts.run(['web', '--timeout', '3s'], env)).toMatchObject({ code: 64 });
   });
 });

@@ -13,7 +13,7 @@ import { openBrowser, whyNoBrowser } from '../support/browser.ts';
 import { finished, Machine, output, until, uuidOf } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
-import { validatorOf, WebServer } from '../support/web.ts';
+import { WebServer } from '../support/web.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const WIDE = { width: 1280, height: 800 };
@@ -108,37 +108,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
-  test('shows how GPUs are connected, where that differs', async () => {
-    const bridged = new Machine('a100x4-bridges');
-    try {
-      const server = await WebServer.start(bridged);
-      await open(server.url, { viewport: NARROW });
-      const table = page.getByRole('table', { name: 'Connections of GPUs' });
-      await table.getByRole('row', { name: 'GPU 0 free PIX NV12 NODE', exact: true }).waitFor();
-      expect(await table.locator('.near').allInnerTexts()).toEqual([
-        'PIX',
-        'NV12',
-        'PIX',
-        'NV12',
-        'NV12',
-        'PIX',
-        'NV12',
-        'PIX',
-      ]);
-      const { json } = await server.get('/api/v1/topology');
-      expect(validatorOf('Topology')(json)).toEqual([]);
-      expect(json).toEqual(JSON.parse((await bridged.runCommand(['status', '--topology', '--json'])).stdout));
-      await page.evaluate(AXE);
-      // biome-ignore lint/suspicious/noExplicitAny: axe is only there in the page
-      const { violations } = await page.evaluate(() => (globalThis as any).axe.run());
-      expect(violations).toEqual([]);
-    } finally {
-      await bridged.close();
-    }
-    expect(complaints).toEqual([]);
-  });
-
-  test('shows how far a sweep is, with the values of its tasks, the last 24 hours, and the last 30 days', async () => {
+  test('shows how far a sweep is, the last 24 hours, and the last 30 days', async () => {
     await machine.runCommand(['run', 'true']);
     const ledger = join(machine.lockDirectory, 'usage');
     const held = 12 * 3_600_000;
@@ -149,7 +119,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     );
     const go = join(machine.directory, 'go');
     const task = `[ {a} = 1 ] || while [ ! -e ${go} ]; do sleep 0.05; done; echo '{{"loss": {a}}}' >$GPU_OWNER_RESULT`;
-    const sweep = ['exp', 'run', '--detach', '--gpus', '1', '--grid', 'a=1..3', '--metric', 'loss'];
+    const sweep = ['exp', 'run', '--detach', '--gpus', '1', '--grid', 'a=1..3'];
     const words = [...sweep, '--', 'sh', '-c', task];
     const { code, stderr } = await machine.runCommand(words, { cwd: machine.directory });
     expect([code, stderr]).toEqual([0, stderr]);
@@ -158,16 +128,6 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     const row = rowOf(`Jobs of ${userInfo().username}`, 'exp run');
     await row.filter({ hasText: '1 of 3 tasks' }).waitFor();
     expect(await row.getByRole('progressbar').getAttribute('value')).toBe('1');
-    await page.getByRole('img', { name: 'loss of 1 tasks, smallest loss=1 grid_0 a=1' }).waitFor();
-    const { json: sweeps } = await server.get('/api/v1/sweeps');
-    expect(sweeps).toHaveLength(1);
-    expect(validatorOf('Sweep')(sweeps[0])).toEqual([]);
-    expect(sweeps[0].points[0].parameters).toBe('grid_0 a=1');
-    expect(await page.locator('circle title').textContent()).toBe('loss=1 grid_0 a=1');
-    await page.getByRole('button', { name: 'job 1', exact: true }).click();
-    await until(async () => (await cards().count()) === 0);
-    await row.waitFor();
-    await page.getByRole('searchbox').fill('');
     await page
       .getByRole('img', { name: /^GPU 0, last \d+ (s|min).*: leased for \d+ s, .*memory up to \d+ %/ })
       .waitFor();
@@ -187,7 +147,6 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
       .or(row.filter({ hasText: 'completed' }))
       .first()
       .waitFor();
-    await page.getByRole('img', { name: 'loss of 3 tasks, smallest loss=1 grid_0 a=1' }).waitFor();
     expect(complaints).toEqual([]);
   });
 
@@ -264,21 +223,6 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await page.getByRole('button', { name: 'Log of job 1' }).click();
     await says(/^the output of job 1 can't be read: ENOENT.*Trying again\.$/);
     expect(complaints).toEqual([]);
-  });
-
-  test('takes the token out of the address, keeps it over a reload, and asks no other host', async () => {
-    const server = await WebServer.start(machine);
-    const asked = new Set<string>();
-    const context = await browser.newContext();
-    page = await context.newPage();
-    page.on('request', (request) => asked.add(new URL(request.url()).host));
-    await page.goto(server.url);
-    await shows(0, 'free');
-    expect(page.url()).toBe(`http://127.0.0.1:${server.port}/`);
-    await page.reload();
-    await shows(0, 'free');
-    expect([...asked]).toEqual([`127.0.0.1:${server.port}`]);
-    expect(await context.cookies()).toEqual([]);
   });
 
   test('says that the server is gone, and goes on when it has started again', async () => {
@@ -374,6 +318,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await page.keyboard.type(serverOfFull.url);
     await page.keyboard.press('Enter');
     await shows(0, 'leased');
+    expect(page.url()).toBe(`http://127.0.0.1:${serverOfFull.port}/`);
     await page.keyboard.press('Tab');
     expect(await focused()).toBe('INPUT');
     await page.keyboard.type('without a claim');

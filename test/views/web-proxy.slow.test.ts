@@ -1,15 +1,13 @@
-// The recipes for a page that others see: behind a proxy with TLS, scraped by Prometheus, and with a read-only ssh key.
-import { execFileSync, spawn, spawnSync } from 'node:child_process';
+// The recipes for a page that others see: behind a proxy with TLS, and scraped by Prometheus.
+import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:https';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openBrowser, whyNoBrowser } from '../support/browser.ts';
-import { launcher, Machine, output, root, until } from '../support/machine.ts';
+import { Machine, root, until } from '../support/machine.ts';
 import { connectionsTo, freePort } from '../support/ports.ts';
 import { noPrometheus, PrometheusServer } from '../support/prometheus.ts';
-import { Hosts, whyNoSSHD } from '../support/sshd.ts';
-import { TestTerminal } from '../support/terminal.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 import { WebServer } from '../support/web.ts';
 
@@ -133,41 +131,30 @@ describe.each(PROXIES)('behind $name', ({ name, start }) => {
     return { server, port };
   }
 
-  test.skipIf(reason !== '')(`token and name are asked for, and a line comes at once${reason}`, async () => {
-    const { port } = await serve();
-    const authorization = `Bearer ${TOKEN}`;
-    expect((await ask(port, '/gpus/api/v1/gpus')).status).toBe(401);
-    expect(JSON.parse((await ask(port, '/gpus/api/v1/gpus', { authorization })).text)).toHaveLength(2);
-    // The next line comes after 30 s.
-    const started = Date.now();
-    const { text } = await ask(port, '/gpus/api/v1/stream', { authorization });
-    const [line = ''] = text.split('\n');
-    expect(JSON.parse(line).machines[0].snapshot.gpus).toHaveLength(2);
-    expect(Date.now() - started).toBeLessThan(25_000);
-    const foreign = { authorization, origin: 'https://evil.example' };
-    expect((await ask(port, '/gpus/api/v1/gpus', foreign)).status).toBe(403);
-    // Whatever name the proxy lets through, the server knows its own.
-    const renamed = { authorization, host: 'other.example' };
-    expect((await ask(port, '/gpus/api/v1/gpus', renamed)).text).not.toMatch(/uuid/);
-  });
-
-  test.skipIf(reason !== '')(`a viewer that goes away is noticed${reason}`, async () => {
-    const { server, port } = await serve();
-    let open = 0;
-    await ask(port, '/gpus/api/v1/stream', { authorization: `Bearer ${TOKEN}` }, () => {
-      open = connectionsTo(server.port);
-    });
-    expect(open).toBeGreaterThan(0);
-    // Proxies may keep idle connections. The next line, which would find the viewer gone, comes after 30 s.
-    const left = Date.now();
-    await until(() => connectionsTo(server.port) < open);
-    expect(Date.now() - left).toBeLessThan(25_000);
-  });
-
-  test.skipIf(reason !== '' || whyNoBrowser !== '')(
-    `the page works in a browser${reason || whyNoBrowser}`,
+  test.skipIf(reason !== '')(
+    `token and name are asked for, lines come at once, and a viewer that goes away is noticed${reason}`,
     async () => {
-      const { port } = await serve();
+      const { server, port } = await serve();
+      const authorization = `Bearer ${TOKEN}`;
+      expect((await ask(port, '/gpus/api/v1/gpus')).status).toBe(401);
+      expect(JSON.parse((await ask(port, '/gpus/api/v1/gpus', { authorization })).text)).toHaveLength(2);
+      // The next line comes after 30 s, which would find the viewer gone. Proxies may keep idle connections.
+      const started = Date.now();
+      let open = 0;
+      const { text } = await ask(port, '/gpus/api/v1/stream', { authorization }, () => {
+        open = connectionsTo(server.port);
+      });
+      const [line = ''] = text.split('\n');
+      expect(JSON.parse(line).machines[0].snapshot.gpus).toHaveLength(2);
+      expect(open).toBeGreaterThan(0);
+      await until(() => connectionsTo(server.port) < open);
+      expect(Date.now() - started).toBeLessThan(25_000);
+      const foreign = { authorization, origin: 'https://evil.example' };
+      expect((await ask(port, '/gpus/api/v1/gpus', foreign)).status).toBe(403);
+      // Whatever name the proxy lets through, the server knows its own.
+      const renamed = { authorization, host: 'other.example' };
+      expect((await ask(port, '/gpus/api/v1/gpus', renamed)).text).not.toMatch(/uuid/);
+      if (whyNoBrowser !== '') return;
       const browser = await openBrowser([`--host-resolver-rules=MAP ${NAME} 127.0.0.1`]);
       ending.push(() => browser.close());
       const page = await browser.newPage({ ignoreHTTPSErrors: true });
@@ -194,65 +181,5 @@ test.skipIf(noPrometheus)(
         .join()
         .includes('401'),
     );
-  },
-);
-
-const noSSHD = whyNoSSHD();
-describe.skipIf(noSSHD !== null)(
-  `a read-only ssh key${noSSHD === null ? '' : ` (skipped: ${noSSHD})`}`,
-  () => {
-    let hosts: Hosts;
-    beforeEach(async () => {
-      hosts = await Hosts.start();
-      ending.push(() => hosts.close());
-      const [line = ''] = /^restrict,.*$/m.exec(readFileSync(join(root, 'docs/fleet.md'), 'utf8')) ?? [];
-      writeFileSync(file('gpu-owner'), `#!/bin/sh\nexec ${process.execPath} ${launcher} "$@"\n`, {
-        mode: 0o755,
-      });
-      hosts.addKey('wall', line, { ...machine.env, PATH: `${machine.directory}:${process.env.PATH}` });
-    });
-    const ssh = (...words: string[]) => {
-      const child = spawn('ssh', ['-F', hosts.configuration, ...words], {
-        stdio: ['ignore', 'pipe', 'pipe'],
-      });
-      ending.push(() => child.kill('SIGKILL'));
-      return child;
-    };
-
-    test('shows the GPUs to top and to the page of a wall', async () => {
-      const { env, viewer } = hosts;
-      const terminal = new TestTerminal([launcher, 'top', '--hosts', 'wall'], {
-        columns: 100,
-        rows: 40,
-        env: { ...viewer.env, ...env } as NodeJS.ProcessEnv,
-      });
-      ending.push(() => terminal.close());
-      await terminal.shows(/wall {2}2 GPUs: 2 free/);
-      const page = await WebServer.start(viewer, ['--hosts', 'wall'], { env });
-      await until(async () => {
-        const { problem, gpus } = (await page.get('/api/v1/gpus')).json.wall;
-        return problem === null && gpus?.length === 2;
-      });
-    });
-
-    test('gives no shell, no terminal, no forwarding and no files', async () => {
-      // Whatever is asked, the answer is that of status.
-      for (const words of [['wall', 'echo', 'a', 'shell'], ['wall'], ['-s', 'wall', 'sftp']]) {
-        const child = ssh(...words);
-        expect(await output(child, /^(.*)\n/)).toMatch(/^\[\{"index":0,/);
-        child.kill('SIGKILL');
-      }
-      await output(ssh('-tt', 'wall'), /PTY allocation request failed/);
-      const [port, target] = [await freePort(), await WebServer.start(machine)];
-      const child = ssh('-o', 'LogLevel=INFO', '-N', '-L', `${port}:127.0.0.1:${target.port}`, 'wall');
-      const refused = output(child, /(administratively prohibited)/);
-      await until(() =>
-        fetch(`http://127.0.0.1:${port}/`).then(
-          () => false,
-          ({ cause }) => !String(cause.code).includes('ECONNREFUSED'),
-        ),
-      );
-      await refused;
-    });
   },
 );

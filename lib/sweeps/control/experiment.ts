@@ -213,8 +213,7 @@ const PROGRESS_MS = 1_000;
 
 /** A reporter that also notes in the sweep's job how far it is. */
 export function notingReporter(reporter: Reporter, job: SweepProgress): Reporter {
-  const note = ({ progress, best }: Pick<RunView, 'progress' | 'best'>) =>
-    job.note(progress.ended, progress.total, () => best?.picture() ?? null);
+  const note = ({ progress }: Pick<RunView, 'progress'>) => job.note(progress.ended, progress.total);
   let timer: NodeJS.Timeout | undefined;
   return {
     ...reporter,

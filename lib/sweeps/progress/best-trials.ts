@@ -1,5 +1,4 @@
 import { sanitize } from '../../platform/index.ts';
-import type { SweepTrials } from '../../shapes/index.ts';
 import { type Completion, completionsAfter, type Queue, type SearchRecord } from '../queue/index.ts';
 import { formatValue, Literal, type Task, type Value, type Values } from '../task/index.ts';
 
@@ -21,11 +20,7 @@ export interface Best {
   trials: readonly Trial[];
   /** How many trials were stopped early, of those with a value. */
   stopped: number;
-  /** All of them as points, for a chart: at most {@link MAX_POINTS}, evenly. */
-  picture(): SweepTrials;
 }
-
-const MAX_POINTS = 500;
 
 /** Describes a trial: `loss=0.1 grid_3 lr=0.01`. */
 export function describeTrial(metric: string, { task, value, stopped }: Trial): string {
@@ -106,41 +101,8 @@ export class BestTrials {
       metric: metric.name,
       trials,
       stopped,
-      picture: () => pictureOf(metric, this.#trials, trials[0]),
     };
   }
-}
-
-function pictureOf(
-  { name, goal }: NonNullable<SearchRecord['metric']>,
-  trials: readonly Trial[],
-  best: Trial | undefined,
-): SweepTrials {
-  const points = trials.map(({ value, stopped }, i) => ({ trial: i + 1, value, stopped: stopped !== null }));
-  let record = goal === 'minimize' ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
-  const records: SweepTrials['records'][number][] = [];
-  for (const { trial, value } of points) {
-    if (goal === 'minimize' ? value >= record : value <= record) continue;
-    record = value;
-    records.push({ trial, value });
-  }
-  return {
-    metric: name,
-    goal,
-    count: trials.length,
-    best: best === undefined ? null : describeTrial(name, best),
-    points: thinned(points).map((point) => ({
-      ...point,
-      parameters: sanitize(describeParameters((trials[point.trial - 1] as Trial).task), 200),
-    })),
-    records: thinned(records),
-  };
-}
-
-/** The last one is among them. */
-function thinned<T>(points: readonly T[]): T[] {
-  const step = Math.ceil(points.length / MAX_POINTS);
-  return points.filter((_, i) => (points.length - 1 - i) % step === 0);
 }
 
 /** The step at which a trial was stopped early. null: it wasn't, or the program has a value of this name. */

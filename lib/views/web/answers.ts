@@ -1,22 +1,14 @@
 // The answers of the API that have an end, by path.
 import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
-import { type Job, readSweepTrials } from '../../jobs/index.ts';
-import { reuseAnswer, schema } from '../../platform/index.ts';
+import { reuseAnswer } from '../../platform/index.ts';
 import { freshExposition } from '../../prometheus/index.ts';
-import { observeTopology } from '../../status/index.ts';
 import { LedgerSums } from '../../usage/index.ts';
 import { countCards, machineFamilies } from '../machine-metrics.ts';
 import type { Feed } from './feed.ts';
-import { type StreamMachine, type Sweep, TRIALS, type UsageAnswer } from './shapes.ts';
+import type { StreamMachine, UsageAnswer } from './shapes.ts';
 
-const { jsonOf, readAs } = schema;
-
-const SWEEPS_FRESH_MS = 2_000;
 const USAGE_FRESH_MS = 60_000;
 const USAGE_MS = 30 * 86_400_000;
-/** They don't change while the driver runs. */
-const TOPOLOGY_FRESH_MS = 60_000;
-const MAX_SWEEPS = 4;
 
 /** Makes answers. */
 export type Answers = Readonly<Record<string, () => Promise<string>>>;
@@ -34,14 +26,6 @@ export function answersHere(feed: Feed, request: DiscoveryRequest): Answers {
     '/api/v1/jobs': async () => JSON.stringify((await current()).jobs),
     '/api/v1/history': async () => JSON.stringify(feed.history()),
     '/api/v1/usage': reuseAnswer(usageAnswer(feed, request), USAGE_FRESH_MS),
-    '/api/v1/sweeps': reuseAnswer(
-      async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
-      SWEEPS_FRESH_MS,
-    ),
-    '/api/v1/topology': reuseAnswer(
-      async () => JSON.stringify((await observeTopology(request)).topology),
-      TOPOLOGY_FRESH_MS,
-    ),
     '/metrics': freshExposition(() => machineFamilies(request)),
   };
 }
@@ -85,17 +69,4 @@ function usageAnswer(feed: Feed, { lockDirectory }: DiscoveryRequest): () => Pro
     };
     return JSON.stringify(answer);
   };
-}
-
-/** Running sweeps before others, and the newest first. */
-function sweepsOf(jobs: readonly Job[]): Sweep[] {
-  const found: Sweep[] = [];
-  const isRunning = ({ state }: Job) => Number(state === 'running');
-  const newest = jobs.toSorted((a, b) => isRunning(b) - isRunning(a) || (b.id ?? 0) - (a.id ?? 0));
-  for (const { id, name, state, progress } of newest) {
-    const trials = id === null || progress === null ? null : readAs(jsonOf(TRIALS), readSweepTrials(id));
-    if (id !== null && trials !== null) found.push({ job: id, name, state, ...trials });
-    if (found.length === MAX_SWEEPS) break;
-  }
-  return found;
 }

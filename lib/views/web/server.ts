@@ -6,13 +6,7 @@ import { join } from 'node:path';
 import type { DiscoveryRequest } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { packageRoot } from '../../native.ts';
-import {
-  type Endpoint,
-  formatEndpoint,
-  hostName,
-  openHTTPServer,
-  type SocketFile,
-} from '../../platform/index.ts';
+import { type Endpoint, formatEndpoint, hostName, openHTTPServer } from '../../platform/index.ts';
 import { CONTENT_TYPE } from '../../prometheus/index.ts';
 import type { FleetView } from '../fleet-view.ts';
 import type { MachineView } from '../machine-view.ts';
@@ -20,20 +14,17 @@ import { Access } from './access.ts';
 import { type Answers, answersHere, answersOfHosts } from './answers.ts';
 import { Feed, MAX_VIEWERS } from './feed.ts';
 import { Logs } from './logs.ts';
-import { DESCRIPTION } from './openapi.ts';
 
 export { newToken, readTokenFile } from './access.ts';
 
 interface WebOptions {
   /** The machine whose metrics are served; null: the view has other machines. */
   request: DiscoveryRequest | null;
-  endpoint: Endpoint | SocketFile;
+  endpoint: Endpoint;
   token: string;
   /** Names of this server besides those that it knows itself. */
   hosts: readonly string[];
   intervalMs: number;
-  /** The option that names the endpoint, for messages. */
-  option: string;
 }
 
 interface Reply {
@@ -79,30 +70,19 @@ const SECURITY_HEADERS = {
 };
 
 /** Serves the page and the API until the process ends. @returns where it listens @throws ERR_INVALID_ARGUMENT if it can't listen there */
-export async function serveWeb(
-  view: MachineView | FleetView,
-  options: WebOptions,
-): Promise<Endpoint | SocketFile> {
+export async function serveWeb(view: MachineView | FleetView, options: WebOptions): Promise<Endpoint> {
   const site = new Site(view, options);
-  const { endpoint, close } = await openHTTPServer(
+  const { endpoint } = await openHTTPServer(
     options.endpoint,
     (request, response) => site.answer(request, response),
     {
-      option: options.option,
+      option: '--listen',
       keepsProcess: true,
       maxConnections: MAX_CONNECTIONS,
       isPreferred: (socket) => site.knows(socket),
       idleTimeoutMs: IDLE_TIMEOUT_MS,
     },
   );
-  if ('path' in endpoint) {
-    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-      process.once(signal, () => {
-        close();
-        process.kill(process.pid, signal);
-      });
-    }
-  }
   return endpoint;
 }
 
@@ -151,8 +131,6 @@ class Site {
     const [path = '', query] = url.split('?');
     const file = this.#files.get(path);
     if (file !== undefined) return { status: 200, ...file };
-    if (path === '/api/v1/openapi.json')
-      return { status: 200, type: JSON_TYPE, content: JSON.stringify(DESCRIPTION) };
     const refusal = this.#access.refuseToken(request);
     if (refusal !== null) return failure(refusal.status, refusal, { 'www-authenticate': 'Bearer' });
     this.#known.add(socket);
@@ -165,7 +143,7 @@ class Site {
     }
     const answer = Object.hasOwn(this.#answers, path) ? this.#answers[path] : undefined;
     if (answer === undefined)
-      return failure(404, { code: 'not-found', message: 'the API is described in /api/v1/openapi.json' });
+      return failure(404, { code: 'not-found', message: 'gpu-owner docs status lists the paths' });
     return { status: 200, type: path === '/metrics' ? CONTENT_TYPE : JSON_TYPE, content: await answer() };
   }
 }

@@ -3,8 +3,6 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { type SeededSearch, valueAt } from '../../../lib/sweeps/files/index.ts';
 import type { Distribution } from '../../../lib/sweeps/files/space.ts';
-import { BestTrials } from '../../../lib/sweeps/progress/best-trials.ts';
-import type { Completion } from '../../../lib/sweeps/queue/index.ts';
 import { codeSpace, codeTrial, decodeTrial } from '../../../lib/sweeps/search/coding.ts';
 import { SearchRun } from '../../../lib/sweeps/search/search-run.ts';
 import { formatValue, type Value } from '../../../lib/sweeps/task/index.ts';
@@ -92,41 +90,6 @@ early_terminate: {type: hyperband, min_iter: 3}`,
     metric: { name: 'acc', goal: 'maximize' },
     earlyStopping: { strict: true, eta: 3 },
   });
-});
-
-test('the picture of ten thousand trials has 500 points, the last one and the best one among them', async () => {
-  const page: Completion[] = Array.from({ length: 10_000 }, (_, i) => ({
-    sequence: i + 1,
-    task: {
-      id: `${i}`,
-      name: `t${i}`,
-      parameters: {},
-      command: { words: ['x'] },
-      destinations: [{ phase: 'p', outputDirectory: 'o' }],
-    },
-    source: 'worker',
-    result: { loss: 10_000 - i, ...(i % 2 === 0 && { stopped: 3 }) },
-  }));
-  const trials = new BestTrials({
-    completions: async (after, limit) => page.slice(after, after + limit),
-    counts: async () => ({ completed: page.length, pending: 0, active: 0, failed: 0, cancelled: 0 }),
-    search: async () => ({
-      phase: 'p',
-      trials: page.length,
-      metric: { name: 'loss', goal: 'minimize', pattern: null },
-      stopping: null,
-      seed: null,
-      left: {},
-      isOver: true,
-    }),
-  });
-  await trials.update();
-  const picture = trials.best(1)?.picture();
-  expect(picture).toMatchObject({ count: 10_000, best: 'loss=1 t9999' });
-  for (const points of [picture?.points, picture?.records]) {
-    expect(points).toHaveLength(500);
-    expect(points?.at(-1)).toMatchObject({ trial: 10_000, value: 1 });
-  }
 });
 
 test.each([
