@@ -1,14 +1,9 @@
 // Answers of tools: records as the command prints them, but what other users have written stands apart.
-import type {
-  McpServer,
-  ServerContext,
-  StandardSchemaWithJSON,
-  ToolAnnotations,
-} from '@modelcontextprotocol/server';
+import type { McpServer, ServerContext, ToolAnnotations } from '@modelcontextprotocol/server';
 import type { z } from 'zod';
 import { GPUOwnerError } from '../errors.ts';
 import { sanitize, type schema } from '../platform/index.ts';
-import { isNullable, type ShapeSchema as Schema, SHAPES } from '../shapes/index.ts';
+import { type ShapeSchema as Schema, SHAPES } from '../shapes/index.ts';
 import { CommandFailure } from './own-command.ts';
 
 type Content = Readonly<Record<string, unknown>>;
@@ -37,45 +32,10 @@ function apart(schema: Schema, value: unknown): unknown {
   return Object.keys(others).length === 0 ? own : { ...own, others };
 }
 
-/** The schema of what {@link apart} returns. References are to {@link definitions}. */
-function schemaApart(schema: Schema): Schema {
-  const { $ref, items, properties, ...field } = withoutNull(schema);
-  if ($ref !== undefined) return { ...field, $ref: $ref.replace(/.*\//, '#/$defs/') };
-  if (items !== undefined) return { ...field, items: schemaApart(items) };
-  if (properties === undefined) return { ...field, type: [field.type].flat()[0] as string };
-  const isSent = (key: string) => !isForeign(properties[key] ?? {}) && !isNullable(properties[key] ?? {});
-  const members = (areForeign: boolean) =>
-    Object.fromEntries(
-      Object.entries(properties).flatMap(([key, each]) =>
-        isForeign(each) === areForeign ? [[key, schemaApart(each)]] : [],
-      ),
-    );
-  const others = members(true);
-  return {
-    ...field,
-    required: (field.required ?? []).filter(isSent),
-    properties: {
-      ...members(false),
-      ...(Object.keys(others).length > 0
-        ? { others: { type: 'object', description: OTHERS_TEXT, properties: others } }
-        : {}),
-    },
-  };
-}
-
-/** The shapes to which a schema refers. */
-function definitions(schema: Schema, found: Record<string, Schema> = {}): Record<string, Schema> {
-  for (const [, name = ''] of JSON.stringify(schema).matchAll(/"#\/\$defs\/(\w+)"/g)) {
-    if (found[name] !== undefined) continue;
-    found[name] = schemaApart(SHAPES[name]?.json as Schema);
-    definitions(found[name], found);
-  }
-  return found;
-}
-
 export interface Tool<Input extends z.ZodObject> {
   description: string;
   input: Input;
+  /** The records in its answers. */
   output: schema.Check<object>;
   annotations?: ToolAnnotations;
 }
@@ -93,16 +53,8 @@ export function addTool<Input extends z.ZodObject>(
     context: ServerContext,
   ) => Promise<{ content: Content; lines?: string[]; text?: string }>,
 ): void {
-  const schema = schemaApart(output.json as Schema);
-  const json = { ...schema, $defs: definitions(schema) };
-  const outputSchema: StandardSchemaWithJSON = {
-    '~standard': {
-      ...{ version: 1, vendor: 'gpu-owner', validate: (value) => ({ value }) },
-      jsonSchema: { input: () => json, output: () => json },
-    },
-  };
   const config = {
-    ...{ ...about, inputSchema: input as z.ZodObject, outputSchema },
+    ...{ ...about, inputSchema: input as z.ZodObject },
     annotations: { ...annotations, openWorldHint: false },
   };
   server.registerTool(name, config, async (args, context) => {

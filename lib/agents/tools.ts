@@ -1,4 +1,4 @@
-// Tools that show GPUs, the wait queue and jobs, wait for jobs, extend and cancel them.
+// Tools that show GPUs, the wait queue and jobs, wait for jobs, and cancel them.
 import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 import { isInstance, label } from '../gpus/index.ts';
@@ -100,24 +100,16 @@ export function addTools(server: McpServer): void {
     server,
     'list_jobs',
     {
-      description: "Lists this user's jobs on this machine, or on others: waiting, running and ended ones.",
+      description: "Lists this user's jobs on this machine: waiting, running and ended ones.",
       input: z.strictObject({
         all: z.boolean().default(false).describe('old ones, too'),
         limit: z.number().int().min(1).max(MAX_JOBS).default(DEFAULT_JOBS).describe('how many of the newest'),
-        hosts: z
-          .string()
-          .optional()
-          .describe('other machines, over ssh: a,b; all: those of the configuration'),
       }),
-      output: record({
-        total: id,
-        jobs: listOf(SHOWN_JOB),
-        problems: described(listOf(text), 'hosts that gave no answer, and why'),
-      }),
+      output: record({ total: id, jobs: listOf(SHOWN_JOB) }),
     },
-    async ({ all, limit, hosts }) => {
-      const { listed, problems } = await listAll(hosts, all ? ['--all'] : []);
-      return { content: { total: listed.length, jobs: listed.slice(-limit).map(shown), problems } };
+    async ({ all, limit }) => {
+      const listed = await askOwn<Job[]>('jobs', ...(all ? ['--all'] : []));
+      return { content: { total: listed.length, jobs: listed.slice(-limit).map(shown) } };
     },
   );
   addTool(
@@ -178,28 +170,6 @@ export function addTools(server: McpServer): void {
   );
   addTool(
     server,
-    'extend_job',
-    {
-      description:
-        'Lets a job of this user that waits or runs use its GPUs longer than its time limit (for) allows.',
-      input: z.strictObject({
-        job: jobWord,
-        by: z.string().min(1).max(32).describe("how much longer, such as '2h' or '30m'"),
-      }),
-      output: ENDING,
-      annotations: { destructiveHint: false, idempotentHint: false },
-    },
-    async ({ job, by }) => {
-      const address = (await jobNow(job)).address ?? String(job);
-      const { exitCode, errors } = await runOwn(['jobs', 'extend', '--', address, by], {
-        timeoutMs: MAX_WAIT_SECONDS * 1_000,
-      });
-      if (exitCode !== 0) throw new CommandFailure(errors);
-      return ending(address, errors, errors);
-    },
-  );
-  addTool(
-    server,
     'cancel_job',
     {
       description:
@@ -227,26 +197,4 @@ async function ending(address: string, after: string, before: string) {
   const job = await jobNow(address);
   const content = { hasEnded: hasEnded(job), job };
   return { content, lines: [describeJob(job), content.hasEnded ? after : before] };
-}
-
-/** @param hosts undefined: jobs of this machine, and those that move */
-async function listAll(
-  hosts: string | undefined,
-  words: readonly string[],
-): Promise<{ listed: Job[]; problems: string[] }> {
-  if (hosts === undefined) return { listed: await askOwn('jobs', ...words), problems: [] };
-  const answers = await askOwn<Record<string, { jobs?: Job[]; error?: { message: string } }>>(
-    'jobs',
-    ...words,
-    `--hosts=${hosts}`,
-  );
-  const time = ({ submitted, started }: Job) => Date.parse(submitted ?? started ?? '') || 0;
-  return {
-    listed: Object.values(answers)
-      .flatMap(({ jobs = [] }) => jobs)
-      .sort((a, b) => time(a) - time(b)),
-    problems: Object.entries(answers).flatMap(([host, { error }]) =>
-      error === undefined ? [] : `${host}: ${error.message}`,
-    ),
-  };
 }
