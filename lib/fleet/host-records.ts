@@ -1,7 +1,6 @@
 // Answers of other machines: foreign text, of other versions of gpu-owner. Unknown fields are left out.
 import type { PlaceState } from '../jobs/index.ts';
 import { sanitize, schema } from '../platform/index.ts';
-import type { Family } from '../prometheus/index.ts';
 import {
   GPU,
   id,
@@ -10,7 +9,6 @@ import {
   jobState,
   listOf,
   MAX_RECORDS,
-  number,
   or,
   type QueueEntry,
   REPORT,
@@ -43,32 +41,6 @@ const OUTPUT = record({
 /** A piece of a job's output, as `logs --over-ssh` prints it. */
 export type OutputPiece = schema.Checked<typeof OUTPUT>;
 
-const labels: Check = (value, path) => {
-  const entries = Object.entries(schema.object(value, path));
-  const isRight = ([name, each]: [string, unknown]) =>
-    /^(?!__)[a-z_]{1,40}$/.test(name) && name !== 'host' && typeof each === 'string';
-  if (!entries.every(isRight)) throw new Mismatch(path);
-  return Object.fromEntries(entries.map(([name, each]) => [name, text(each, path)]));
-};
-
-/** Prometheus refuses the samples of all hosts if two are the same. */
-const eachOnce =
-  (check: Check, keyOf: (entry: Record<string, object>) => unknown): Check =>
-  (value, path) => {
-    const entries = check(value, path) as Record<string, object>[];
-    if (new Set(entries.map(keyOf)).size < entries.length) throw new Mismatch(path);
-    return entries;
-  };
-
-const METRIC = {
-  name: matching(/^gpu_owner_(?!host_up$)[a-z_]{1,80}$/),
-  type: matching(/^(?:gauge|counter)$/),
-  help: text,
-  samples: eachOnce(listOf(record({ labels, value: number }), MAX_RECORDS), ({ labels: all = {} }) =>
-    JSON.stringify(Object.entries(all).sort()),
-  ),
-} satisfies Record<keyof Family, Check>;
-
 const PLACE = {
   boot: text,
   uid: or(id),
@@ -85,7 +57,6 @@ export interface Records {
   gpus: ShownGPU;
   queue: QueueEntry;
   jobs: Job;
-  metrics: Family;
   machines: Snapshot;
   /** One. */
   report: Report;
@@ -97,7 +68,6 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   jobs: listOf(JOB, MAX_RECORDS),
   output: listOf(OUTPUT, 1),
   places: listOf(record(PLACE), 1),
-  metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
   report: (value, path) => [REPORT(value, path)],
   machines: listOf(SNAPSHOT),
 };

@@ -37,7 +37,6 @@ describe('--hosts', () => {
     [['status', '--hosts', 'a', '--max-power', 'much'], /--max-power/],
     [['find', '--hosts', 'a', '--wait'], /--wait is for this machine only/],
     [['find', '--hosts', 'a', '--visible-devices', 'index'], /named by UUID/],
-    [['metrics', '--hosts', 'a', '--listen', '0'], /--listen can't be combined with --hosts/],
     [['queue', '--hosts', '-a'], /--hosts needs a value/],
     [['jobs', '--hosts', 'a b'], /not a valid host/],
   ])('%j is refused, and no ssh started', async (args, message) => {

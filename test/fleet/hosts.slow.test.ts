@@ -1,10 +1,10 @@
 // `--hosts`: other machines over a real ssh, each with simulated GPUs of its own.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Server } from 'node:net';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { finished, launcher, output, root, until, uuidOf } from '../support/machine.ts';
+import { finished, output, root, until, uuidOf } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, wordsOf } from '../support/processes.ts';
 import { GPU_OWNER, Hosts, whyNoSSHD } from '../support/sshd.ts';
 
@@ -114,38 +114,31 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await machine.runCommand(['wait', '1']);
   });
 
-  test('top says it when a host falls silent', async () => {
-    hosts.add('silenced', { program: standIn('echo "[]"; exec sleep 600') });
-    const words = ['top', '--hosts', 'silenced', '--interval=200ms', '--timeout=3s'];
-    const child = hosts.viewer.startCommand(words, { env });
-    await output(child, /^! no answer within /m);
-    sendSignal(child.pid, 'SIGTERM');
-    await finished(child, 'exit');
-    await until(() => sshProcesses().length === 0);
-  });
+  test.skipIf(!process.env.GPU_OWNER_SOAK)(
+    'top keeps little of a host that sends long lines without end',
+    async () => {
+      const ssh = join(hosts.viewer.directory, 'ssh-endless');
+      const line = `head -c 15000000 /dev/zero | tr '\\0' x; echo`;
+      const script = `#!/bin/sh\nfor line in $(seq 40); do ${line}; done; echo ended >&2; exit 3\n`;
+      writeFileSync(ssh, script, { mode: 0o755 });
+      const words = ['top', '--hosts', 'a', '--interval=1s', '--timeout=1m'];
+      const child = hosts.viewer.startCommand(words, { env: { ...env, GPU_OWNER_SSH: ssh } });
+      await output(child, /^! its shell ran no command/m);
+      const peak = /^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1];
+      expect(Number(peak)).toBeLessThan(400_000);
+      sendSignal(child.pid, 'SIGTERM');
+      await finished(child, 'exit');
+    },
+  );
 
-  test('top keeps little of a host that sends long lines without end', async () => {
-    const ssh = join(hosts.viewer.directory, 'ssh-endless');
-    const line = `head -c 15000000 /dev/zero | tr '\\0' x; echo`;
-    const script = `#!/bin/sh\nfor line in $(seq 40); do ${line}; done; echo ended >&2; exit 3\n`;
-    writeFileSync(ssh, script, { mode: 0o755 });
-    const words = ['top', '--hosts', 'a', '--interval=1s', '--timeout=1m'];
-    const child = hosts.viewer.startCommand(words, { env: { ...env, GPU_OWNER_SSH: ssh } });
-    await output(child, /^! its shell ran no command/m);
-    const peak = /^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1];
-    expect(Number(peak)).toBeLessThan(400_000);
-    sendSignal(child.pid, 'SIGTERM');
-    await finished(child, 'exit');
-  });
-
-  const many = process.env.GPU_OWNER_SOAK ? 50 : 20;
+  const many = process.env.GPU_OWNER_SOAK ? 50 : 8;
   test(`${many} hosts are asked at once: it takes little longer than the slowest and as many logins`, async () => {
     const answer = await json('status', '--hosts', 'a');
     const file = join(hosts.viewer.directory, 'answer.json');
     writeFileSync(file, JSON.stringify(answer.all.a.gpus));
     const names = Array.from({ length: many }, (_, i) => `fleet-${i}`);
     for (const [i, name] of names.entries())
-      hosts.add(name, { shell: 'dash', program: standIn(`${i === 7 ? 'sleep 3; ' : ''}cat ${file}`) });
+      hosts.add(name, { shell: 'dash', program: standIn(`${i === 5 ? 'sleep 3; ' : ''}cat ${file}`) });
     const timed = async (act: () => Promise<unknown>) => {
       const start = performance.now();
       await act();
@@ -169,92 +162,6 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     }
     console.log(`${many} hosts, ms beyond the slowest, and of as many logins by ssh alone:`, tries);
     expect(isQuick()).toBe(true);
-  });
-
-  test.skipIf(process.getuid?.() !== 0)(
-    'the side that looks may be another system than Linux, without /proc [needs root]',
-    async () => {
-      const preload = join(hosts.viewer.directory, 'elsewhere.cjs');
-      writeFileSync(preload, `Object.defineProperty(process, 'platform', { value: 'darwin' });`);
-      const script = 'mount -t tmpfs none /proc && exec "$@"';
-      const there = async (args: string[]) =>
-        hosts.viewer.run(['unshare', '-m', 'sh', '-c', script, 'sh', launcher, ...args], {
-          env: { ...env, NODE_OPTIONS: `--require=${preload}` },
-        });
-      for (const name of ['status', 'jobs']) {
-        const { code, stderr } = await there([name, '--hosts=b', '--timeout=1m']);
-        expect({ name, code, stderr }).toEqual({ name, code: 0, stderr: '' });
-      }
-      const run = await there(['run', '--on', 'b', '--', 'sh', '-c', 'echo out; exit 3']);
-      expect(run).toMatchObject({ code: 3, stdout: 'out\n', stderr: '' });
-      expect(await there(['submit', '--on', 'b', '--', 'true'])).toMatchObject({ code: 0, stderr: '' });
-      const here = await there(['status']);
-      expect(here).toMatchObject({
-        code: 69,
-        stderr: expect.stringMatching(/works on Linux .* not on darwin/),
-      });
-    },
-  );
-
-  test('metrics have the label of their host, and say which hosts have answered', async () => {
-    const file = join(hosts.viewer.directory, 'gpus.prom');
-    const words = ['metrics', '--hosts', 'a,down,b', '--timeout=1m'];
-    const { code, stdout, stderr } = await hosts.run(words);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: expect.stringMatching(/^gpu-owner: down: /) });
-    const samples = stdout.split('\n').filter((line) => !line.startsWith('#'));
-    expect(samples.filter((line) => line.startsWith('gpu_owner_host_up'))).toEqual([
-      'gpu_owner_host_up{host="a"} 1',
-      'gpu_owner_host_up{host="down"} 0',
-      'gpu_owner_host_up{host="b"} 1',
-    ]);
-    expect(
-      samples.filter((line) => /^gpu_owner_gpu_up\{host="[ab]",gpu="\d",uuid="\S+"\} 1$/.test(line)),
-    ).toHaveLength(5);
-    expect(stdout.match(/^# TYPE gpu_owner_gpu_up /gm)).toHaveLength(1);
-    const {
-      status,
-      error,
-      stderr: complaints,
-    } = spawnSync('promtool', ['check', 'metrics'], {
-      input: stdout,
-      encoding: 'utf8',
-    });
-    if (error === undefined) expect({ status, complaints }).toEqual({ status: 0, complaints: '' });
-    expect((await hosts.run([...words, '--output', file])).stdout).toBe('');
-    expect(readFileSync(file, 'utf8')).toMatch(/^gpu_owner_host_up\{host="b"\} 1$/m);
-    const none = await hosts.run(['metrics', '--hosts', 'down']);
-    expect(none).toMatchObject({
-      code: 69,
-      stdout: expect.stringMatching(/^gpu_owner_host_up\{host="down"\} 0$/m),
-    });
-  });
-
-  test('metrics that can’t be ours aren’t passed on', async () => {
-    const sample = { labels: {}, value: 1 };
-    const family = { name: 'gpu_owner_x', type: 'gauge', help: '', samples: [sample] };
-    const forged = {
-      'no-forger': family,
-      'forged-name': { ...family, name: 'up' },
-      'forged-syntax': { ...family, name: 'gpu_owner_x{}' },
-      'forged-label': { ...family, samples: [{ ...sample, labels: { host: 'z' } }] },
-      'forged-value': { ...family, samples: [{ ...sample, value: '1' }] },
-      'forged-meta': { ...family, samples: [{ ...sample, labels: { __name__: 'up' } }] },
-      'forged-twice': { ...family, samples: [sample, sample] },
-      'forged-up': { ...family, name: 'gpu_owner_host_up' },
-    };
-    for (const [name, each] of Object.entries(forged))
-      hosts.add(name, { program: standIn(`echo '${JSON.stringify([each])}'`) });
-    const names = Object.keys(forged);
-    const { code, stdout, stderr } = await hosts.run(['metrics', '--hosts', names.join(), '--timeout=1m']);
-    expect({ code, stderr: stderr.trim().split('\n').sort() }).toEqual({
-      code: 0,
-      stderr: names
-        .slice(1)
-        .sort()
-        .map((name) => expect.stringMatching(`${name}: its answer makes no sense`)),
-    });
-    expect(stdout).toContain('gpu_owner_x{host="no-forger"} 1\n');
-    expect(stdout.match(/gpu_owner_x/g)).toHaveLength(3);
   });
 
   test('all asks the hosts of the configuration, with their commands', async () => {
@@ -406,10 +313,14 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     // Each login takes 300 ms of what all share, as of a processor.
     const ssh = join(hosts.viewer.directory, 'one-by-one');
     const answer = JSON.stringify([{ index: 0, uuid: 'GPU-1', name: 'A', state: 'free', memory: {} }]);
-    writeFileSync(ssh, `#!/bin/sh\nflock '${ssh}' sleep 0.3\necho '${answer}'\n`, { mode: 0o755 });
-    const names = Array.from({ length: 24 }, (_, i) => `queued-${i}`);
+    const bin = join(hosts.viewer.directory, 'bin');
+    mkdirSync(bin);
+    writeFileSync(join(bin, 'gpu-owner'), `#!/bin/sh\necho '${answer}'\n`, { mode: 0o755 });
+    const script = `for last; do :; done\nflock '${ssh}' sleep 0.3\nPATH=${bin}:$PATH exec sh -c "$last"`;
+    writeFileSync(ssh, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    const names = Array.from({ length: 16 }, (_, i) => `queued-${i}`);
     const { stdout, stderr } = await hosts.viewer.runCommand(
-      ['status', '--json', '--timeout', '6s', '--hosts', names.join(',')],
+      ['status', '--json', '--timeout', '4s', '--hosts', names.join(',')],
       { env: { ...env, GPU_OWNER_SSH: ssh } },
     );
     const all = JSON.parse(stdout);
@@ -417,16 +328,6 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
       names.filter((name) => all[name].error !== undefined),
       stderr,
     ).toEqual([]);
-  });
-
-  test('a host that sends 1 GB is cut short', async () => {
-    hosts.add('flooding', { files: { '.bashrc': 'head -c 1000000000 /dev/zero\n' } });
-    const { all } = await json('status', '--hosts', 'flooding', '--timeout', '60s');
-    expect(all.flooding.error).toMatchObject({
-      code: 'ERR_HOST_ANSWER',
-      message: expect.stringMatching(/16 MiB/),
-    });
-    await until(() => sshProcesses().length === 0);
   });
 
   test.each(['SIGKILL', 'SIGINT'] as const)('nothing is left behind by %s', async (signal) => {

@@ -111,13 +111,6 @@ test('a leased GPU that does nothing is idle, and one that works or is free is n
   expect(await idle()).toEqual({});
 });
 
-test('an empty machine has no lease and nobody waiting', async () => {
-  const samples = await metricsOf(machineOf(1));
-  expect(valuesOf(samples, 'gpu_leased')).toEqual({});
-  expect(valuesOf(samples, 'waiting_claims')).toEqual({ '': 0 });
-  expect(valuesOf(samples, 'longest_wait_seconds')).toEqual({ '': 0 });
-});
-
 test('values that the driver does not tell are absent (WSL)', async () => {
   const machine = machineOf('wsl');
   const [gpu] = await machine.status();
@@ -247,23 +240,6 @@ test('claims are counted: granted, handed over, refused', async () => {
   expect(await counts()).toEqual([0, 0, 0]);
 });
 
-test('a hostile record of a wait breaks nothing', async () => {
-  const machine = machineOf(2);
-  await lease(machine);
-  const pid = await wait(machine, 2);
-  signalLiving(pid, 'SIGSTOP'); // or it would write its record again
-  const file = join(machine.lockDirectory, 'line.lock');
-  const text = readFileSync(file, 'utf8');
-  const forged = text
-    .replace(/"count":2/, `"count":${Number.MAX_SAFE_INTEGER}`)
-    .replace(/"since":"\d{4}/, '"since":"0001');
-  expect(forged).not.toBe(text);
-  writeFileSync(file, forged.slice(0, 4096 - 32), { flag: 'r+' });
-  const samples = await metricsOf(machine);
-  expect(valuesOf(samples, 'waiting_gpus')).toEqual({ '': 2 });
-  expect(valuesOf(samples, 'longest_wait_seconds')[''] ?? 0).toBe(0);
-});
-
 test('--output replaces a file that everybody may read, and leaves nothing beside it', async () => {
   const machine = machineOf(1);
   const directory = join(machine.directory, 'textfile');
@@ -281,7 +257,6 @@ test('--output refuses what it would harm', async () => {
   const machine = machineOf(1);
   const at = (name: string) => join(machine.directory, name);
   mkdirSync(at('directory'));
-  spawnSync('mkfifo', [at('fifo')]);
   writeFileSync(at('target'), 'target');
   symlinkSync('target', at('link'));
   const refused = async (path: string, why: RegExp) => {
@@ -290,29 +265,8 @@ test('--output refuses what it would harm', async () => {
     expect(stderr).toMatch(why);
   };
   await refused(at('directory'), /directory can't be written: it is a directory; name a file in it/);
-  await refused(at('new/'), /it is a directory/);
-  await refused(at('fifo'), /it is not a regular file/);
   await refused(at('link'), /it is not a regular file/);
-  await refused('/dev/null', /it is not a regular file/);
-  await refused(at('missing/gpu-owner.prom'), /no such file or directory/i);
-  await refused('', /--output needs the name of a file/);
   expect(readFileSync(at('target'), 'utf8')).toBe('target');
-  expect(readdirSync(machine.directory).filter((name) => name.endsWith('.tmp'))).toEqual([]);
-  const both = await machine.runCommand(['metrics', '-o', at('x'), '--listen', '0']);
-  expect(both).toMatchObject({
-    code: 64,
-    stderr: expect.stringMatching(/--listen and --output can't be combined/),
-  });
-});
-
-test('a write that fails leaves the old file', async () => {
-  const machine = machineOf(8);
-  const file = join(machine.directory, 'gpu-owner.prom');
-  writeFileSync(file, 'old');
-  const limited = ['sh', '-c', 'trap "" XFSZ; ulimit -f 1; exec "$@"', 'sh'];
-  const run = await machine.run([...limited, process.execPath, command, 'metrics', '-o', file]);
-  expect(run).toMatchObject({ code: 64, stderr: expect.stringMatching(/can't be written: file too large/i) });
-  expect(readFileSync(file, 'utf8')).toBe('old');
   expect(readdirSync(machine.directory).filter((name) => name.endsWith('.tmp'))).toEqual([]);
 });
 
@@ -336,22 +290,6 @@ test('--listen serves this machine, under its own names only', async () => {
     expect([host, await statusFor(url, host)]).toEqual([host, 200]);
   for (const host of ['example.com', 'localhost.example.com:9106', '127.0.0.1.example.com', '10.0.0.1'])
     expect([host, await statusFor(url, host)]).toEqual([host, 403]);
-});
-
-test('--listen on another address serves every name', async () => {
-  const url = await serveMetrics(machineOf(1), '0.0.0.0:0');
-  expect(await statusFor(url.replace('0.0.0.0', '127.0.0.1'), 'gpu-server.example.com:9106')).toBe(200);
-});
-
-test('a port in use is an error that names the option', async () => {
-  const machine = machineOf(1);
-  const { port } = new URL(await serveMetrics(machine));
-  const run = await machine.runCommand(['metrics', '--listen', port]);
-  expect(run).toMatchObject({
-    code: 64,
-    stdout: '',
-    stderr: expect.stringMatching(/--listen 127\.0\.0\.1:/),
-  });
 });
 
 test('the driver is asked once a second at most, however many scrape', async () => {

