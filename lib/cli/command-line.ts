@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { setVariables, showValue } from '../platform/index.ts';
-import { durationAfterWait, listWithSpaces } from './mistakes.ts';
+import { durationAfterWait } from './mistakes.ts';
 
 /** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
 export type Candidates = readonly string[] | 'file' | 'directory' | 'machine' | 'job';
@@ -98,27 +98,19 @@ export function simulateMachine({ simulate: machine }: AnyValues): void {
   setVariables({ GPU_OWNER_SIMULATE: machine });
 }
 
-/** For commands that take options only. @param meant the option that may have been meant by a word */
-export function rejectOperands(
-  {
-    positionals: [word],
-    values,
-    args,
-  }: { positionals: readonly string[]; values: AnyValues; args: readonly string[] },
-  meant: (word: string) => string | null = () => null,
-): void {
+/** For commands that take options only. */
+export function rejectOperands({
+  positionals: [word],
+  values,
+}: {
+  positionals: readonly string[];
+  values: AnyValues;
+}): void {
   if (word === undefined) return;
-  const option = meant(word) ?? durationAfterWait(values, word) ?? listWithSpaces(args, args.indexOf(word));
+  const option = durationAfterWait(values, word);
   throw usage(
     `${showValue(word)} is not expected here; ${option === null ? 'see --help' : `write ${option}`}`,
   );
-}
-
-/** `--listen 8080` for `8080`, `localhost:8080` and `:8080`. */
-export function listenOption(word: string): string | null {
-  const [, host, port] = /^(?:([\w.-]+|\[[\da-f:]+\])?:)?(\d{1,5})$/i.exec(word) ?? [];
-  if (port === undefined) return null;
-  return `--listen ${host === undefined ? '' : `${host}:`}${port}`;
 }
 
 /** A mistake in the command line. */

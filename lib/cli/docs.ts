@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { packageRoot } from '../native.ts';
-import { closest, fitColumns, listWords, showValue } from '../platform/index.ts';
+import { closest, fitColumns, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, usage } from './command-line.ts';
 import { pageWidth, print } from './output.ts';
@@ -31,10 +31,10 @@ function docs({ positionals: [word, more] }: Parsed<typeof GROUPS>): void {
   print(word === undefined ? table(known.map((page) => [page, title(page)])) : textFor(word, known));
 }
 
-/** The page that a word names, or the part of it. @throws ERR_INVALID_ARGUMENT */
+/** The page that a word names. @throws ERR_INVALID_ARGUMENT */
 function textFor(word: string, known: readonly string[]): string {
-  // As messages and links name them, too: docs/jobs.md#states
-  const [path = '', heading = ''] = word.toLowerCase().split('#');
+  // As links name them, too: docs/jobs.md#states
+  const [path = ''] = word.toLowerCase().split('#');
   const page = path.replace(/^.*\/|\.md$/g, '');
   if (!known.includes(page)) {
     const meant = closest(page, known);
@@ -42,39 +42,11 @@ function textFor(word: string, known: readonly string[]): string {
       `there is no page ${showValue(page)}${meant === null ? '; `gpu-owner docs` lists them' : `; did you mean '${meant}'?`}`,
     );
   }
-  if (heading === '') return readable(textOf(page));
-  const parts = partsOf(page);
-  const found = parts.find(({ anchor }) => anchor === heading);
-  if (found !== undefined) return found.text;
-  const anchors = parts.map(({ anchor }) => anchor);
-  const meant = closest(heading, anchors);
-  throw usage(
-    `the page ${page} has no part ${showValue(heading)}; ${meant === null ? `it has ${listWords(anchors.slice(1))}` : `did you mean '${page}#${meant}'?`}`,
-  );
+  return readable(textOf(page));
 }
 
 function textOf(page: string): string {
   return readFileSync(join(DIRECTORY, `${page}.md`), 'utf8');
-}
-
-interface Part {
-  /** Names it on its page. */
-  anchor: string;
-  text: string;
-}
-
-function partsOf(page: string): Part[] {
-  const text = readable(textOf(page));
-  const isCode = (at: number) => text.slice(0, at).split(/^```/m).length % 2 === 0;
-  const headings = [...text.matchAll(/^(#+) (.*)$/gm)].filter(({ index }) => !isCode(index));
-  return headings.map(({ index, 1: marks = '', 2: title = '' }, i) => {
-    const next = headings.slice(i + 1).find(({ 1: others = '' }) => others.length <= marks.length);
-    const anchor = title
-      .toLowerCase()
-      .replace(/[^\p{L}\p{N}\s_-]/gu, '')
-      .replace(/\s/g, '-');
-    return { anchor, text: text.slice(index, next?.index).trimEnd() };
-  });
 }
 
 function table(rows: readonly [name: string, title: string][]): string {
@@ -93,8 +65,7 @@ function readable(text: string): string {
 
 export const COMMAND: Command = {
   usage: '[PAGE]',
-  about:
-    'Prints a page of the documentation of this version, or a part of it (jobs#output). Without a page it lists all.',
+  about: 'Prints a page of the documentation of this version. Without a page it lists all.',
   groups: GROUPS,
   operands: { first: pages() },
   run: docs,

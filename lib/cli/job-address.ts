@@ -13,14 +13,6 @@ export function addressOf(word: string): JobAddress | null {
   return { host, job };
 }
 
-/** `17_[1,3-5]`, Slurm's word for parts, as `17_1,17_3-5`. */
-export function withoutBrackets(word: string): string {
-  return word.replace(
-    /(\d{1,9}_)\[([\d,-]+)\]/g,
-    (_, array, list) => array + list.replaceAll(',', `,${array}`),
-  );
-}
-
 /** How many jobs a range on another machine can have, which knows what it has. */
 const MAX_RANGE = 1_000;
 
@@ -29,7 +21,7 @@ const MAX_RANGE = 1_000;
  * `gpu1:4,5`. @throws ERR_INVALID_ARGUMENT
  */
 export function jobWords(words: readonly string[]): string[] {
-  return words.map(withoutBrackets).flatMap((word) => {
+  return words.flatMap((word) => {
     if (!/[,-]/.test(word)) return [word];
     let host = '';
     const items = word.split(',').filter((item) => item !== '');

@@ -3,7 +3,7 @@ import type { JobAddress } from '../fleet/index.ts';
 import { type JobElsewhere, type JobHooks, type JobOptions, parseMove } from '../jobs/index.ts';
 import { formatMoment, parseMoment } from '../platform/index.ts';
 import { type InferValues, type OptionTable, usage } from './command-line.ts';
-import { addressOf, jobWords, withoutBrackets } from './job-address.ts';
+import { addressOf, jobWords } from './job-address.ts';
 import { print, say } from './output.ts';
 
 export const ABOUT = {
@@ -78,7 +78,7 @@ function notBefore(word: string, now: number): number {
 }
 
 function wordsOf(lists: readonly string[] = []): string[] {
-  const words = lists.flatMap((list) => withoutBrackets(list).split(','));
+  const words = lists.flatMap((list) => list.split(','));
   return words
     .map((word) => word.trim())
     .flatMap((word) => (/_\d+-\d+$/.test(word) ? jobWords([word]) : [word]));

@@ -19,22 +19,6 @@ export function unknownOption(given: string, names: readonly string[]): GPUOwner
   return new UnknownWordError(`there is no option ${sanitize(given, 60)}`, remedy);
 }
 
-const LISTS = /^--(?:after|after-ok|devices|exclude|hosts)$/;
-
-/** `--devices 0,1` where that was written with spaces; null: it was not. @param at where the first word is that belongs to no option */
-export function listWithSpaces(args: readonly string[], at: number): string | null {
-  const [, name = args[at - 2] ?? '', value = args[at - 1] ?? ''] =
-    /^(--[\w-]+)=(.*)$/s.exec(args[at - 1] ?? '') ?? [];
-  if (!LISTS.test(name)) return null;
-  const isItem = (word: string) =>
-    name === '--hosts' ? !word.startsWith('-') : /^(?:\d[\d,:-]*|(?:GPU|MIG)-[\w-]+),?$/.test(word);
-  const rest = args.slice(at);
-  const end = rest.findIndex((word) => !isItem(word));
-  const items = [value, ...rest.slice(0, end < 0 ? undefined : end)];
-  if (items.length < 2) return null;
-  return `${name} ${sanitize(items.join(',').replace(/,+/g, ','), 100)}`;
-}
-
 /** The right form of `--wait` or `--watch` where the word after it is its duration, which only `--wait=DURATION` can have; else null. */
 export function durationAfterWait(values: Readonly<Record<string, unknown>>, word: string): string | null {
   const name = ['wait', 'watch'].find((each) => values[each] === true);

@@ -2,7 +2,6 @@
 import type { Settings } from '../claims/index.ts';
 import {
   checkJobOptions,
-  commandProblem,
   type IdleLimit,
   type Preemption,
   parseIdle,
@@ -10,11 +9,11 @@ import {
   parseTimeLimit,
   type TimeLimit,
 } from '../jobs/index.ts';
-import { formatDuration, shellWords, showValue } from '../platform/index.ts';
+import { formatDuration, shellWords } from '../platform/index.ts';
 import { refusePreemptibleShare } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
 import { type Parsed, usage } from './command-line.ts';
-import { durationAfterWait, listWithSpaces } from './mistakes.ts';
+import { durationAfterWait } from './mistakes.ts';
 import type { RUN_GROUPS } from './run-options.ts';
 
 /** A request for `run` or `submit`, checked. */
@@ -29,7 +28,7 @@ export interface RunRequest {
 
 /** @param called the command's name @param laterMs the limit that it was given since; null: none @throws ERR_INVALID_ARGUMENT */
 export function checkRun(
-  { values, command, args }: Parsed<typeof RUN_GROUPS>,
+  { values, command }: Parsed<typeof RUN_GROUPS>,
   called: string,
   laterMs: number | null = null,
 ): RunRequest {
@@ -39,7 +38,6 @@ export function checkRun(
   const [duration = ''] = command;
   const option = durationAfterWait(values, duration);
   if (option !== null) throw usage(`'${duration}' would be the command; write ${option}`);
-  refuseStrayWords(command, args);
   const { name, note } = values;
   const asked = { ...(name === undefined ? {} : { name }), ...(note === undefined ? {} : { note }) };
   checkJobOptions(asked);
@@ -74,16 +72,4 @@ export function checkRun(
     idle: parseIdle(values.idle, isHere),
     preemption,
   };
-}
-
-/** Refuses `--devices 0 1 -- COMMAND`, and other words before `--` that belong to no option. @throws ERR_INVALID_ARGUMENT */
-function refuseStrayWords(command: readonly string[], args: readonly string[]): void {
-  const at = args.length - command.length;
-  const [word = ''] = command;
-  if (args[at - 1] === '--' || !/^[\d,:-]+$|^(?:GPU|MIG)-/.test(word) || commandProblem([word]) === null)
-    return;
-  const list = listWithSpaces(args, at);
-  if (list !== null) throw usage(`${showValue(word)} would be the command; write ${list}`);
-  if (command.includes('--'))
-    throw usage(`${showValue(word)} would be the command: it belongs to no option; see --help`);
 }

@@ -52,7 +52,7 @@ async function simulate(args: readonly string[]): Promise<void> {
   }
   const { values, positionals } = parse(args, { ...MACHINE, ...RECORD });
   useMachine(values);
-  rejectOperands({ positionals: positionals.slice(1), values, args });
+  rejectOperands({ positionals: positionals.slice(1), values });
   record(values);
 }
 

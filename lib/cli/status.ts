@@ -8,7 +8,6 @@ import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { hasColour, pageWidth, show } from './output.ts';
-import { refresh, WATCH, watchInterval } from './refresh.ts';
 import { topologyTable } from './topology.ts';
 
 const PLACE_WIDTH = 3;
@@ -32,7 +31,6 @@ const GROUPS = [
       topology: {
         help: 'show how the GPUs are connected, and which processors are near them; --json prints { gpus, links }',
       },
-      ...WATCH,
       ...HOSTS_WITH_JSON,
       ...SIMULATE,
     },
@@ -44,19 +42,15 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
   const { request } = checkClaim(values);
-  const interval = watchInterval(values);
   if (values.topology === true) {
-    if (isForHosts(values) || interval !== null)
-      throw usage('--topology is for this machine, and for one look: leave out --hosts and --watch');
+    if (isForHosts(values)) throw usage('--topology is for this machine: leave out --hosts');
     const { topology, gpus } = await observeTopology(request);
     return show(values.json ? topology : topologyTable(topology, gpus));
   }
   if (isForHosts(values))
     return askFleet('status', parsed, 'gpus', ({ host, records }) => `${host}:\n${table(records)}\n`);
-  await refresh('status', interval, async () => {
-    const gpus = await discover(request, 'machine');
-    return values.json ? gpus.map(gpuJSON) : table(gpus);
-  });
+  const gpus = await discover(request, 'machine');
+  show(values.json ? gpus.map(gpuJSON) : table(gpus));
 }
 
 /** A line per GPU or MIG instance that fits 80 columns, and below it why it isn't free. */

@@ -11,7 +11,7 @@ import {
 } from '../platform/index.ts';
 import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import type { Command } from './command.ts';
-import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
 import { print } from './output.ts';
 
@@ -49,7 +49,7 @@ const GROUPS = [
 
 async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  rejectOperands(parsed, listenOption);
+  rejectOperands(parsed);
   const { request } = checkOptions({});
   const fleet = isForHosts(values) ? new FleetView(chooseHosts(values.hosts ?? '')) : null;
   const endpoint = await parseEndpoint(values.listen ?? '0', '--listen');

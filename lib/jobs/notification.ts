@@ -63,7 +63,7 @@ export function checkNotification(): void {
   throw new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
     '--notify: nothing says how to tell you. Write it into ~/.config/gpu-owner/config.yaml (chmod 600): ' +
-      "'notifyWebhook: https://hooks.slack.com/…' or 'notifyCommand: [PROGRAM, ARGUMENT]'; `gpu-owner docs jobs#get-notified` has examples",
+      "'notifyWebhook: https://hooks.slack.com/…' or 'notifyCommand: [PROGRAM, ARGUMENT]'; `gpu-owner docs jobs` has examples",
   );
 }
 

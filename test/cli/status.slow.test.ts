@@ -1,9 +1,8 @@
-import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { command, finished, Machine, output, pause, python } from '../support/machine.ts';
+import { command, finished, Machine, output, python } from '../support/machine.ts';
 import { TestTerminal } from '../support/terminal.ts';
 
 const MACHINES = ['a100x4-mig', 'wsl', '64'];
@@ -88,8 +87,6 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
     await look();
     machine.set('gpu=all', 'lost=on');
     await look();
-    machine.set('gpu=all', 'lost=off', 'no-permission=on');
-    await look();
     busy.kill('SIGKILL');
     holder.kill('SIGKILL');
   });
@@ -170,42 +167,6 @@ describe('colours and terminals', () => {
     expectToFit(
       (await machine.runCommand(['status'], { env: { FORCE_COLOR: '1', CLICOLOR_FORCE: '1' } })).stdout,
     );
-  });
-
-  test('status --watch shows changes until Ctrl-C', async () => {
-    machine = new Machine(1);
-    await machine.status();
-    const child = inTerminal(['status', '--watch=100ms']);
-    const outcome = finished(child);
-    await output(child, /free/);
-    const holder = machine.startCommand(['hold', '--placeholder', 'none']);
-    await output(child, /leased/);
-    holder.stdin?.end();
-    await output(child, /free/);
-    child.stdin?.write('\u0003');
-    expect((await outcome).stdout).toMatch(/\[status (-2|130)\]/);
-  });
-
-  test('status --watch --json prints one line per snapshot', async () => {
-    machine = new Machine(1);
-    const child = machine.startCommand(['status', '--watch=50ms', '--json']);
-    let text = '';
-    child.stdout?.on('data', (data) => (text += data));
-    await output(child, /\]\n.*\]\n/s);
-    child.kill();
-    for (const line of text.trim().split('\n')) expect(JSON.parse(line)[0].state).toBe('free');
-  });
-
-  test('status --watch ends when its reader (head) ends', async () => {
-    machine = new Machine(1);
-    const { code, stderr } = await machine.run([
-      'sh',
-      '-c',
-      `${process.execPath} ${command} status --watch=20ms | head -n 3 >/dev/null`,
-    ]);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    await pause(50);
-    expect(spawnSync('pgrep', ['-f', machine.directory]).status).toBe(1);
   });
 });
 

@@ -4,7 +4,7 @@ import { type InferValues, type OptionGroup, usage } from '../command-line.ts';
 
 /** Options of the port that workers of the original system connect to. */
 export const PROTOCOL_GROUP = {
-  title: 'Workers that ask over TCP (`gpu-owner docs many-machines#the-protocol`):',
+  title: 'Workers that ask over TCP (`gpu-owner docs many-machines`):',
   options: {
     listen: {
       value: 'PORT',

@@ -167,7 +167,7 @@ function checkState(path: string, project: string): boolean {
   }
   const couldAllWrite = restrictMode(realPath(path), isShared(top) || isShared(stat));
   if (couldAllWrite) {
-    const text = `everybody could write to ${path}, and so run commands as the users of its queue. Its mode was changed. A project is shared by its group: see \`gpu-owner docs results#who-may-do-what\`.`;
+    const text = `everybody could write to ${path}, and so run commands as the users of its queue. Its mode was changed. A project is shared by its group: see \`gpu-owner docs results\`.`;
     warnOnce(sanitize(text, 1_000));
   } else if ((stat.mode & 0o002) !== 0 && stat.uid !== me) {
     const problem = `has a queue in ${path} that everybody may write to, so every user could run commands as you`;
