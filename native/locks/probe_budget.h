@@ -22,8 +22,9 @@ class ProbeBudget {
   }
 
  private:
-  // ns of this thread's processor time: a busy machine doesn't make a file longer.
-  static constexpr int64_t kMaxTime = 100'000'000;
+  // ns of this thread's processor time: a busy machine doesn't make a file longer. A full wait queue takes 100 ms on a
+  // slow processor, as the kernel walks past each waiter for every later one.
+  static constexpr int64_t kMaxTime = 500'000'000;
   static constexpr int kTimed = 16;  // asking for the time takes time
 
   int left_;
