@@ -1,6 +1,4 @@
-import { closeSync } from 'node:fs';
 import { type Claimant, Conventions, type Leases } from '../conventions/index.ts';
-import { GPUOwnerError } from '../errors.ts';
 import {
   checkDevices,
   type GPU,
@@ -10,8 +8,7 @@ import {
   KEEP_AWAKE,
   openDriver,
 } from '../gpus/index.ts';
-import { native } from '../native.ts';
-import { now, readBlock, sleeping, textBlock, warnOnce } from '../platform/index.ts';
+import { now, sleeping, warnOnce } from '../platform/index.ts';
 import { type Evaluation, evaluateAll } from './evaluate.ts';
 import {
   type ClaimSteps,
@@ -19,7 +16,6 @@ import {
   isEpochHeld,
   isLeased,
   type LockDirectory,
-  RECORD_SIZE,
   type RecordContents,
   readSuspects,
   runAsync,
@@ -116,9 +112,6 @@ function* awaitDriverStartup(wanted: number, onProgress?: () => void): ClaimStep
   }
 }
 
-/** In which claims tell each other since when they have been sharing safe-gpu's lock. */
-const NOTE = 'safe-gpu.sharing';
-
 /** The leases, as other conventions ask for them. @param directory null: there are none yet */
 function leasesIn(directory: LockDirectory | null): Leases {
   return {
@@ -142,35 +135,6 @@ export function claimantOf({
     isShare: memory !== undefined,
     epoch: record.generation,
     ...leasesIn(directory),
-    note: {
-      read: () => readNote(directory),
-      write: (text) => writeNote(directory, textBlock(text, RECORD_SIZE)),
-    },
     timeoutMs: lockTimeout,
   };
-}
-
-function readNote(directory: LockDirectory): string {
-  for (const descriptor of directory.filesNamed(NOTE, [directory.path])) {
-    return readBlock(descriptor, RECORD_SIZE)
-      .toString('utf8')
-      .replace(/[\s\0]+$/, '');
-  }
-  return '';
-}
-
-/** Without the note claims share the lock all the same: it only keeps others from starving. */
-function writeNote(directory: LockDirectory, block: Uint8Array): void {
-  let descriptor: number;
-  try {
-    descriptor = directory.openFile(NOTE);
-  } catch (error) {
-    if (error instanceof GPUOwnerError) return;
-    throw error;
-  }
-  try {
-    native().fileWriteBlock(descriptor, block);
-  } finally {
-    closeSync(descriptor);
-  }
 }

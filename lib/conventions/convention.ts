@@ -20,8 +20,6 @@ export interface Claimant extends Leases {
   isShare: boolean;
   /** The number of the lease epoch that this claim begins; no other one has it. */
   epoch: number;
-  /** A line of text that all claimants of the machine share; '' where there is none yet. */
-  note: { read(): string; write(text: string): void };
   /** How long to wait for a suspended process, in ms. */
   timeoutMs: number;
 }

@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import type { LeaseInfo } from '../gpus/index.ts';
-import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
+import { errno, native, OFD, SHARED } from '../native.ts';
 import {
   Directory,
   formatDuration,
@@ -13,7 +13,6 @@ import {
   warnOnce,
 } from '../platform/index.ts';
 import type { Claimant, Convention, DecisionGuard, Holders, Mark } from './convention.ts';
-import { waitForSharing } from './fair-sharing.ts';
 import { holderInfo } from './foreign-files.ts';
 import { ensureDirectory, interopRoot, machinePath } from './paths.ts';
 
@@ -61,11 +60,8 @@ export class SafeGPU implements Convention {
         if (descriptor !== null) files.push({ ...file, descriptor });
       }
       if (files.length === 0) return null;
-      const byte = yield* waitForSharing(claimant, (byte) =>
-        files.some(({ descriptor }) => isShared(descriptor, byte)),
-      );
       const since = now();
-      for (const file of files) yield* share(file, byte, since, claimant.timeoutMs);
+      for (const file of files) yield* share(file, since, claimant.timeoutMs);
     } catch (error) {
       leave();
       throw error;
@@ -110,17 +106,10 @@ function open({ directory, isOld }: LockFile): number | null {
   return null;
 }
 
-/** Whether another claim shares the lock. Programs of safe-gpu have it exclusively. */
-function isShared(descriptor: number, byte?: number): boolean {
-  const conflict = (mode: number) =>
-    native().lockProbe(descriptor, OFD, mode, byte ?? 0, byte === undefined ? 0 : 1) >= 0;
-  return conflict(EXCLUSIVE) && !conflict(SHARED);
-}
-
 /** Shares the lock of the file that has this name, or goes on without: a program that is stopped must not stop us. */
-function* share(file: OpenFile, byte: number, since: number, timeoutMs: number): Waiting<void> {
+function* share(file: OpenFile, since: number, timeoutMs: number): Waiting<void> {
   for (let i = 0; i < MAX_TRIES; i++) {
-    if (!(yield* shareThis(file, byte, since, timeoutMs))) return;
+    if (!(yield* shareThis(file, since, timeoutMs))) return;
     if (file.directory.isNamed(file.descriptor, NAME)) return;
     const directory = Directory.at(file.directory.path);
     if (directory === null) return;
@@ -132,19 +121,14 @@ function* share(file: OpenFile, byte: number, since: number, timeoutMs: number):
   }
 }
 
-function* shareThis(
-  { directory, descriptor }: OpenFile,
-  byte: number,
-  since: number,
-  timeoutMs: number,
-): Waiting<boolean> {
+function* shareThis({ directory, descriptor }: OpenFile, since: number, timeoutMs: number): Waiting<boolean> {
   const path = directory.pathOf(NAME);
-  if (native().lockTry(descriptor, OFD, SHARED, byte, 1) === 0) return true;
-  let pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
+  if (native().lockTry(descriptor, OFD, SHARED, 0, 1) === 0) return true;
+  let pid = native().lockHolder(descriptor, OFD, SHARED, 0, 1);
   while (!isSkipped(path, pid)) {
-    if (yield* locking(descriptor, SHARED, byte, timeoutMs)) return true;
+    if (yield* locking(descriptor, SHARED, 0, timeoutMs)) return true;
     const before = pid;
-    pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
+    pid = native().lockHolder(descriptor, OFD, SHARED, 0, 1);
     const waited = now() - since;
     if (waited < TIMEOUTS.safeGPU && !(pid === before && isStopped(pid))) {
       const most = formatDuration(TIMEOUTS.safeGPU);

@@ -34,26 +34,27 @@ afterEach(() => {
   rmSync(path, { recursive: true });
 });
 
-const hold = (epoch: number) => expect(native().lockTry(holders, OFD, EXCLUSIVE, epoch, 1)).toBe(0);
+const hold = () => expect(native().lockTry(holders, OFD, EXCLUSIVE, 0, 1)).toBe(0);
 const take = () => AcquisitionLock.take(directory, TIMEOUT_MS, ownRecord(bootId()));
 
-test('the first holder is waited for, also if its file is empty', () => {
+test('the holder is waited for, also if its file is empty, and then the claim goes on', () => {
   truncateSync(join(path, 'acquisition.lock'));
-  hold(0);
+  hold();
   const taking = take();
-  expect(taking.next().value).toMatchObject({ kind: 'lock', byte: 0, milliseconds: 100 });
-  taking.return(undefined as never);
+  expect(taking.next().value).toMatchObject({ kind: 'lock', byte: 0, milliseconds: TIMEOUT_MS });
+  passed(TIMEOUT_MS);
+  expect(taking.next(false).done).toBe(true);
 });
 
-test('the holder of a new epoch is waited for as long', () => {
-  hold(0);
-  hold(1);
+test('another holder is waited for as long, and no third one', () => {
+  hold();
   const taking = take();
-  expect(taking.next().value).toMatchObject({ kind: 'lock', byte: 0 });
-  passed(TIMEOUT_MS - 50);
-  writeSync(holders, `${'\n1'.padEnd(31)}\n`, 4096 - 32); // by another one that has waited
-  expect(taking.next(false).value).toMatchObject({ kind: 'lock', byte: 1, milliseconds: 100 });
-  passed(100);
-  expect(taking.next(false).value).toMatchObject({ kind: 'lock', byte: 1, milliseconds: 100 });
-  taking.return(undefined as never);
+  taking.next();
+  for (const record of ['second', 'third']) {
+    passed(TIMEOUT_MS);
+    writeSync(holders, record, 0);
+    if (record === 'second')
+      expect(taking.next(false).value).toMatchObject({ kind: 'lock', milliseconds: TIMEOUT_MS });
+  }
+  expect(taking.next(false).done).toBe(true);
 });

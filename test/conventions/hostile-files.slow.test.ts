@@ -186,27 +186,6 @@ test.each(NAMES)('a link in place of %s’s directory is not followed', async (n
   expect(execFileSync('ls', [elsewhere], { encoding: 'utf8' })).toBe('');
 });
 
-test('whatever the note on sharing safe-gpu’s lock says, a claim takes no more than a moment', async () => {
-  expect((await claim()).code).toBe(0);
-  const note = join(machine.lockDirectory, 'safe-gpu.sharing');
-  const far = Date.now() + 1e9;
-  for (const text of [
-    `since ${far} full 1 gap ${far}`,
-    'since 0 full 1 gap 0',
-    'x'.repeat(5000),
-    '',
-    'since -1',
-  ]) {
-    writeFileSync(note, text);
-    const started = performance.now();
-    expect(await claim()).toMatchObject({ code: 0, stderr: '' });
-    expect(performance.now() - started).toBeLessThan(20_000);
-  }
-  rmSync(note);
-  mkdirSync(note);
-  expect((await claim()).code).toBe(0);
-});
-
 const why = whyNotNobody();
 describe.skipIf(why !== null)(`another user's files${why ? ` (${why})` : ''}`, () => {
   test('files that can’t be read count as held by their owner', async () => {

@@ -9,9 +9,7 @@ import {
   Machine,
   NOBODY,
   output,
-  processState,
   type Starting,
-  until,
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
@@ -97,25 +95,9 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     expect(all.map(({ stderr }) => stderr)).toEqual(['', '', '', '']);
     expect(all.flatMap(({ stdout }) => names(stdout, 'got'))).toEqual(['w0', 'w1', 'w2', 'w3']);
   });
-
-  test('a suspended claim with such a decision lock is named, and waited for once only', async () => {
-    expect((await machine.runCommand([...RUN, '--', 'true'], OTHER)).code).toBe(0);
-    backUp('acquisition.lock');
-    const env = { GPU_OWNER_STOP_AT: 'acquisition-lock' };
-    const suspended = machine.startCommand([...RUN, '--', 'true'], { ...OTHER, env });
-    await until(() => processState(suspended.pid as number) === 'T');
-    const first = await machine.runCommand([...RUN, '--', 'true']);
-    expect([first.code, first.stderr]).toEqual([0, expect.stringContaining(`pid ${suspended.pid},`)]);
-    expect(await machine.runCommand([...RUN, '--', 'true'], OTHER)).toMatchObject({ code: 0, stderr: '' });
-    suspended.kill('SIGCONT');
-    expect((await finished(suspended)).code).toBe(0);
-  });
 });
 
-const FILES = [
-  [`${uuidOf(0)}.lease`],
-  [`${uuidOf(0)}.nested-1`, 'line.lock', 'acquisition.lock', 'safe-gpu.sharing'],
-];
+const FILES = [[`${uuidOf(0)}.lease`], [`${uuidOf(0)}.nested-1`, 'line.lock', 'acquisition.lock']];
 const MODES = process.env.GPU_OWNER_SOAK ? [0o600, 0o666] : [0o666];
 
 describe.each(FILES)("somebody's own file in place of %s and others", (...files) => {

@@ -24,22 +24,14 @@ import {
 } from './record.ts';
 
 const NAME = 'acquisition.lock';
-/** At the end of the file's block, as text: the epoch, which is the number of the byte that is the lock. */
-const EPOCH_BYTES = 32;
-/** The holder's record is in front of it. */
-const HOLDER_BYTES = RECORD_SIZE - EPOCH_BYTES;
-export const DECISION_EPOCHS = 2 ** 31;
-/** How often a waiter looks whether the epoch has changed, in ms. */
-const EPOCH_POLL_MS = 100;
+/** The byte that is the lock. Another one, this and the epoch of the holder's lease, shows that the record is the holder's. */
+const LOCK = 0;
+const FIRST_RECORD = 2 ** 31;
 const MAX_TRIES = 16;
-/** A holder that takes less may be healthy: a claim that waits for a shorter time gives up the lock for itself only. In ms. */
-const MIN_SUSPENDED_MS = 500;
 
 /**
- * The lock under which one claimant at a time decides. The lock makes claims fair and whole; leases alone exclude.
- *
- * A holder that is suspended must not wedge the machine: a waiter that has seen the same holder for too long begins the next
- * epoch, for everybody. The holder keeps a byte that isn't used any more.
+ * The lock under which one claimant at a time decides. The lock makes claims fair and whole; leases alone exclude. So a claim
+ * goes on without the lock where its holder keeps it for too long, as it is suspended.
  */
 export class AcquisitionLock {
   readonly #descriptor: number | null;
@@ -57,52 +49,15 @@ export class AcquisitionLock {
     timeout: number,
     record: RecordContents,
   ): ClaimSteps<AcquisitionLock> {
-    const end = now() + 2 * timeout;
-    let waited = false;
-    /** The block while the holder is waited for: others write another record, or have another epoch. null: not read yet. */
-    let holder = null as Buffer | null;
-    let since = 0;
-    for (let tries = 0; tries < MAX_TRIES; ) {
+    for (let tries = 0; tries < MAX_TRIES; tries++) {
       const descriptor = openOrWarn(directory);
       if (descriptor === null) break;
       let keep = false;
       try {
-        const epoch = readEpoch(descriptor);
-        if (waited || native().lockTry(descriptor, OFD, EXCLUSIVE, epoch, 1) !== 0) {
-          waited = true;
-          const posixHolder = native().lockHolder(descriptor, OFD, EXCLUSIVE, epoch, 1);
-          if (posixHolder > 0) {
-            // A POSIX lock, which no claim takes, may last, and on all bytes: to wait for it would cost every claim the timeout.
-            const path = pathIn(directory.path, NAME);
-            const [owner] = ownersOf(descriptor, epoch);
-            warnOnce(
-              `${owner ? describeOwner(owner) : 'a program'}, which is not a gpu-owner claim, has locked ${path}; this claim proceeds without that lock. As root, \`fuser -v ${path}\` shows it.`,
-            );
-            break;
-          }
-          const block = readBlock(descriptor, RECORD_SIZE);
-          if (holder?.equals(block) !== true) {
-            holder = block;
-            since = now();
-          }
-          const remainingMs = Math.min(EPOCH_POLL_MS, since + timeout - now(), end - now());
-          if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(remainingMs, 0)))) {
-            if (now() - since >= timeout) {
-              tries++;
-              if (readBlock(descriptor, RECORD_SIZE).equals(block)) {
-                warnOfHolder(pathIn(directory.path, NAME), descriptor, epoch, block, timeout);
-                if (timeout < MIN_SUSPENDED_MS || !beginEpochAfter(descriptor, epoch)) break;
-              }
-            } else if (now() >= end) break;
-            continue;
-          }
-        }
-        tries++;
-        // Removed and created again, or the epoch has ended: locks of others would not meet this one.
-        if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
-        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, HOLDER_BYTES)); // writing the record may fail
-        // Shows that the record is the current holder's, not an earlier one's.
-        native().lockTry(descriptor, OFD, EXCLUSIVE, DECISION_EPOCHS + record.generation, 1);
+        if (!(yield* lock(descriptor, pathIn(directory.path, NAME), timeout))) break;
+        if (!directory.isNamed(descriptor, NAME)) continue; // removed and created again: locks of others would not meet this one
+        native().fileWriteBlock(descriptor, encodeRecord(record)); // may fail
+        native().lockTry(descriptor, OFD, EXCLUSIVE, FIRST_RECORD + record.generation, 1);
         keep = true;
         return new AcquisitionLock(descriptor);
       } finally {
@@ -128,34 +83,29 @@ function openOrWarn(directory: LockDirectory): number | null {
   }
 }
 
-/** Anybody may have written it. */
-function readEpoch(descriptor: number): number {
-  const text = readBlock(descriptor, EPOCH_BYTES, HOLDER_BYTES).toString('latin1');
-  const epoch = Number(text.replaceAll('\0', ''));
-  return Number.isInteger(epoch) && epoch >= 0 && epoch < DECISION_EPOCHS ? epoch : 0;
-}
-
-/** The next byte that isn't held becomes the lock. @returns false: there is none near, or it can't be written down */
-function beginEpochAfter(descriptor: number, epoch: number): boolean {
-  for (let i = 1; i <= MAX_TRIES; i++) {
-    const next = (epoch + i) % DECISION_EPOCHS;
-    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, next, 1) >= 0) continue;
-    const text = Buffer.from(`\n${next}`.padEnd(EPOCH_BYTES - 1).concat('\n'));
-    return native().fileWriteBlock(descriptor, text, HOLDER_BYTES) === 0;
+/** Waits for the lock. Holders that take turns write other records. @returns false: one had it for too long */
+function* lock(descriptor: number, path: string, timeout: number): ClaimSteps<boolean> {
+  const end = now() + 2 * timeout;
+  for (let holder = readBlock(descriptor, RECORD_SIZE); ; ) {
+    if (yield* locking(descriptor, EXCLUSIVE, LOCK, Math.max(0, Math.min(timeout, end - now())))) return true;
+    const present = readBlock(descriptor, RECORD_SIZE);
+    const isSame = present.equals(holder);
+    if (isSame) warnOfHolder(path, descriptor, present, timeout);
+    if (isSame || now() >= end) return false;
+    holder = present;
   }
-  return false;
 }
 
 /** The holder's record; null: it has written none, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
-  const record = decodeRecord(block.subarray(0, HOLDER_BYTES));
+  const record = decodeRecord(block);
   const leaseEpoch = schema.readAs(schema.whole(MAX_EPOCHS), record?.generation);
   if (leaseEpoch === null) return null;
-  const byte = DECISION_EPOCHS + leaseEpoch;
+  const byte = FIRST_RECORD + leaseEpoch;
   return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) === byte ? record : null;
 }
 
-function warnOfHolder(path: string, descriptor: number, epoch: number, block: Buffer, timeout: number): void {
+function warnOfHolder(path: string, descriptor: number, block: Buffer, timeout: number): void {
   const seconds = timeout / 1000;
   const record = holderIn(descriptor, block);
   if (record !== null) {
@@ -165,7 +115,7 @@ function warnOfHolder(path: string, descriptor: number, epoch: number, block: Bu
     );
     return;
   }
-  const [owner] = ownersOf(descriptor, epoch);
+  const [owner] = ownersOf(descriptor, LOCK);
   const [who, how] =
     owner === undefined
       ? ['a program that is not visible here', `As root, \`fuser -v ${path}\` shows it.`]
