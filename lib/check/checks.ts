@@ -6,7 +6,6 @@ import {
   checkHandOver,
   checkInstance,
   checkKeeperKilled,
-  checkOwnerKilled,
   checkPlaceholder,
   checkPreemption,
   checkShares,
@@ -15,10 +14,8 @@ import { checkConfiguration } from './configuration.ts';
 import type { Context, Machine } from './context.ts';
 import {
   checkCudaDevices,
-  checkCudaFiles,
   checkCudaKilled,
   checkCudaListed,
-  checkCudaMemory,
   checkNestedClaims,
   checkSnapshot,
 } from './cuda-program.ts';
@@ -26,8 +23,7 @@ import { CATALOGUE, endOf, type Finding, failure, finding, type Report } from '.
 import { checkGPUs } from './gpus.ts';
 import { checkInstallation } from './installation.ts';
 import { checkLockDirectory } from './lock-directory.ts';
-import { checkFields, checkProcesses } from './nvidia-smi.ts';
-import { checkPlaceholderMemory } from './placeholder-memory.ts';
+import { checkFields } from './nvidia-smi.ts';
 import { checkPyTorch } from './pytorch.ts';
 
 interface DoctorCheck {
@@ -59,20 +55,15 @@ export const CHECKS = {
   fields: { needs: 'claim', timeoutMs: 90_000, run: ({ gpus }) => checkFields(gpus) },
   'cuda-devices': { needs: 'claim', timeoutMs: 60_000, run: checkCudaDevices },
   'cuda-listed': { needs: 'claim', timeoutMs: 70_000, startsCUDA: true, run: checkCudaListed },
-  'cuda-memory': { needs: 'claim', timeoutMs: 20_000, startsCUDA: true, run: checkCudaMemory },
-  'nvidia-smi-processes': { needs: 'claim', timeoutMs: 30_000, startsCUDA: true, run: checkProcesses },
-  'cuda-files': { needs: 'claim', timeoutMs: 20_000, startsCUDA: true, run: checkCudaFiles },
   'cuda-killed': { needs: 'claim', timeoutMs: 30_000, startsCUDA: true, run: checkCudaKilled },
   'nested-claims': { needs: 'claim', timeoutMs: 180_000, startsCUDA: true, run: checkNestedClaims },
 
   placeholder: { needs: 'gpu', timeoutMs: 80_000, startsCUDA: true, run: checkPlaceholder },
   exclusion: { needs: 'gpu', timeoutMs: 130_000, run: checkExclusion },
   'hand-over': { needs: 'gpu', timeoutMs: 150_000, startsCUDA: true, run: checkHandOver },
-  'owner-killed': { needs: 'gpu', timeoutMs: 120_000, startsCUDA: true, run: checkOwnerKilled },
   'keeper-killed': { needs: 'gpu', timeoutMs: 120_000, startsCUDA: true, run: checkKeeperKilled },
   shares: { needs: 'gpu', timeoutMs: 150_000, startsCUDA: true, run: checkShares },
   preemption: { needs: 'gpu', timeoutMs: 130_000, startsCUDA: true, run: checkPreemption },
-  'placeholder-memory': { needs: 'gpu', timeoutMs: 150_000, startsCUDA: true, run: checkPlaceholderMemory },
   'pytorch-computes': { needs: 'gpu', timeoutMs: 170_000, startsCUDA: true, run: checkPyTorch },
   mig: { needs: 'gpu', timeoutMs: 150_000, startsCUDA: true, run: checkInstance },
 } as const satisfies Record<string, DoctorCheck | ClaimingCheck>;

@@ -58,11 +58,6 @@ export class Claims {
     return [...this.#command, name, ...which, ...more, ...this.#claim];
   }
 
-  owner(): string[] {
-    const on = this.gpus.map(({ uuid }) => uuid).join();
-    return [...this.#command, 'selftest', `--part=owner:${on}`, ...this.#claim];
-  }
-
   /** The GPUs that a claim with the same conditions may get. */
   allowed(): Promise<GPUStatus[]> {
     const { lockDirectory, conventions, devices, exclude } = this.options;
@@ -195,45 +190,24 @@ export async function checkHandOver(context: Context): Promise<string> {
   }
 }
 
-/** A program that holds GPUs and uses CUDA is killed: the next claim gets them at once, and the right ones. */
-export async function checkOwnerKilled(context: Context): Promise<string> {
-  const claims = new Claims(context);
-  const owner = new Subprocess(claims.owner());
-  const line = await owner.line(CLAIM_TIMEOUT_MS);
-  if (line === null) {
-    await owner.stop();
-    return claims.explainRefusal('A claim by the library is refused');
-  }
-  owner.kill('SIGKILL');
-  return nextClaim(claims, 'a program that had claimed');
-}
-
-/** The process that holds the lease for a command is killed. */
+/** The process that holds the leases of a command is killed: the next claim gets them at once, and the right ones. */
 export async function checkKeeperKilled(context: Context): Promise<string> {
   const claims = new Claims(context);
   const holder = await claims.hold();
   if (holder === null) return claims.explainRefusal('A claim is refused');
   holder.kill('SIGKILL');
-  return nextClaim(claims, 'the process that had the leases');
-}
-
-async function nextClaim(claims: Claims, killed: string): Promise<string> {
   const began = now();
   // A placeholder notices a moment later, and the driver may list it for a moment more.
   const words = claims.words('run', ['--wait=10s', '--placeholder=none']);
   const { code, stdout } = await runProgram([...words, '--', ...cudaList()], CLAIM_TIMEOUT_MS);
   const took = now() - began;
-  if (code === 75) {
-    await claims.explainRefusal(
-      `After kill -9 of ${killed}, the next claim is refused for 10 s`,
-      AFTER_CRASHES,
-    );
-  }
-  if (code !== 0) fail(`After kill -9 of ${killed}, the next command fails with exit code ${code}.`);
+  const text = 'After kill -9 of the process that had the leases,';
+  if (code === 75) await claims.explainRefusal(`${text} the next claim is refused for 10 s`, AFTER_CRASHES);
+  if (code !== 0) fail(`${text} the next command fails with exit code ${code}.`);
   const sorted = (uuids: readonly string[]) => uuids.map(digitsOf).sort().join();
   if (sorted(stdout.split('\n').filter(Boolean)) !== sorted(claims.gpus.map(({ uuid }) => uuid)))
-    fail(`After kill -9 of ${killed}, the next command sees other GPUs than the claimed ones.`);
-  return `After kill -9 of ${killed}, the next claim gets the GPUs, and its command has run ${milliseconds(took)} later.`;
+    fail(`${text} the next command sees other GPUs than the claimed ones.`);
+  return `${text} the next claim gets the GPUs, and its command has run ${milliseconds(took)} later.`;
 }
 
 /** Two jobs with shares of a GPU use CUDA at the same time; a third share that has no room is refused. */

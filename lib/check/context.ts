@@ -63,7 +63,6 @@ export function describeMachine(gpus: readonly GPU[]): Machine {
 /** A program that runs on the GPUs during several checks. */
 export interface RunningProgram {
   program: Subprocess;
-  pid: number;
   /** The GPUs as they were before. */
   before: readonly GPU[];
   /** How it began, as the check that started it has found out. */
@@ -107,11 +106,10 @@ export function persistenceOf(index: number): boolean | null {
   return native().driverDescribe()[index]?.persistence ?? null;
 }
 
-/** The words that start our small CUDA program: it has a context and this much memory on each GPU until its standard input is closed. */
-export function cudaProgram(gpus: readonly GPU[], bytes?: number): string[] {
-  const memory = bytes === undefined ? [] : ['--bytes', String(bytes)];
+/** The words that start our small CUDA program: it has a context on each GPU until its standard input is closed. */
+export function cudaProgram(gpus: readonly GPU[]): string[] {
   const uuids = gpus.flatMap(({ uuid }) => ['--uuid', uuid]);
-  return [...smallProgram(), '--seconds', '0', ...memory, ...uuids];
+  return [...smallProgram(), '--seconds', '0', ...uuids];
 }
 
 /** The words that start it to print the UUIDs of the GPUs that CUDA shows to it. */

@@ -1,13 +1,5 @@
-import { readdirSync } from 'node:fs';
-import {
-  computePids,
-  describeListedProcess,
-  type GPU,
-  hasPidNamespace,
-  label,
-  snapshotSync,
-} from '../gpus/index.ts';
-import { formatBytes, listWords, now, readLink, sleep, TIMEOUTS } from '../platform/index.ts';
+import { computePids, type GPU, hasPidNamespace, label, snapshotSync } from '../gpus/index.ts';
+import { listWords, now, sleep, TIMEOUTS } from '../platform/index.ts';
 import {
   type Context,
   cudaList,
@@ -43,7 +35,7 @@ const MAX_FORGETTING_MS = 2_000;
 const POLL_MS = 5;
 const MiB = 2 ** 20;
 /** More than a driver's own fluctuation, less than a context. */
-export const SLACK_BYTES = 32 * MiB;
+const SLACK_BYTES = 32 * MiB;
 
 /** own: by its PID on every GPU; other: each GPU has a new process, by another PID. */
 type Listing = 'own' | 'other';
@@ -86,7 +78,7 @@ export async function checkCudaListed(context: Context): Promise<string> {
         'See `dmesg | grep -i nvrm`.',
       );
   }
-  context.running = { program, pid: program.pid, before, state: listing };
+  context.running = { program, before, state: listing };
   const start = `CUDA starts in ${milliseconds(readyMs)}`;
   if (before.every(({ processes }) => processes === null))
     skip(`${start}, but the driver lists no processes, as under WSL`);
@@ -100,55 +92,6 @@ export async function checkCudaListed(context: Context): Promise<string> {
   if (listing === 'own') return `${start}; ${when}, by its own PID.`;
   if (hasPidNamespace()) return `${start}; ${when}, by another PID, as drivers may in a PID namespace.`;
   return fail(`${start}; ${when}, but by a PID that is not its own.`);
-}
-
-/**
- * By how much the memory in use has risen, in bytes. Processes that have ended meanwhile, such as a placeholder, don't count.
- * null: unknown.
- */
-export function memoryIncrease(before: GPU | undefined, after: GPU): number | null {
-  const [old, current] = [before?.memory.usedBytes ?? null, after.memory.usedBytes];
-  if (old === null || current === null) return null;
-  const left = (after.processes ?? []).map(({ pid }) => pid);
-  const ended = (before?.processes ?? []).filter(({ pid }) => !left.includes(pid));
-  const freed = ended.map(({ usedBytes }) => usedBytes ?? Number.NaN).reduce((sum, bytes) => sum + bytes, 0);
-  return Number.isNaN(freed) ? null : current - old + freed;
-}
-
-/** A context takes more than the 100 MiB that count as idle: so programs that aren't listed are noticed, too. */
-export function checkCudaMemory(context: Context): string {
-  const { before } = running(context);
-  const rises = lookAt(context.gpus).map((gpu, i) => ({ gpu, bytes: memoryIncrease(before[i], gpu) }));
-  const known = rises.flatMap(({ gpu, bytes }) => (bytes === null ? [] : [{ gpu, bytes }]));
-  if (known.length === 0) skip('the driver does not tell how much memory is in use');
-  const small = known.filter(({ bytes }) => bytes < 100 * MiB);
-  const tell = (some: typeof known) =>
-    listWords(some.map(({ gpu, bytes }) => `${formatBytes(bytes)} on GPU ${label(gpu)}`));
-  if (small.length > 0) {
-    fail(
-      `A CUDA context takes ${tell(small)}, less than the 100 MiB that count as idle.`,
-      'Programs in other containers, which the driver may not list, can look idle: claim with a smaller `--max-used-memory`.',
-    );
-  }
-  return `A CUDA context takes ${tell(known)}.`;
-}
-
-/** gpu-owner recognises a process that uses the driver by the files that it has open. */
-export function checkCudaFiles(context: Context): string {
-  const { pid } = running(context);
-  const directory = `/proc/${pid}/fd`;
-  const paths = readdirSync(directory).map((descriptor) => readLink(`${directory}/${descriptor}`) ?? '');
-  const devices = [
-    ...new Set(paths.filter((path) => /^\/dev\/(nvidia|dri|dxg|nvhost|nvmap|nvgpu)/.test(path))),
-  ].sort();
-  const text = `A CUDA process has open: ${devices.length === 0 ? 'no device of the driver' : devices.join(', ')}`;
-  const { alive, name } = describeListedProcess(pid);
-  if (alive !== 'alive' || name === null) {
-    fail(
-      `${text}. gpu-owner does not recognise it as one that uses the driver, and takes it for a process of another container.`,
-    );
-  }
-  return `${text}, and ${paths.length - devices.length} other files.`;
 }
 
 /** After kill -9, the driver forgets the process while a claim waits for that. */

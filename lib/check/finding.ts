@@ -16,16 +16,12 @@ export type Level = 'ok' | 'note' | 'warning' | 'problem';
 export const CATALOGUE = {
   version: 'ok',
   simulated: 'note',
-  'installation-changeable': 'warning',
 
   configuration: 'ok',
-  'rule-without-user': 'warning',
   'enforce-not-running': 'warning',
 
   'lock-directory': 'ok',
-  'lock-directory-passed-over': 'warning',
   'lock-directory-removable': 'warning',
-  'lock-directory-crowded': 'warning',
   'lock-directory-private': 'problem',
   'locks-broken': 'problem',
 
@@ -33,13 +29,9 @@ export const CATALOGUE = {
   gpus: 'ok',
   'gpu-unusable': 'problem',
   'memory-repair-pending': 'warning',
-  'nvlink-down': 'warning',
-  'pcie-narrow': 'warning',
   'persistence-off': 'note',
-  'rule-without-gpu': 'warning',
   cuda: 'ok',
   'cuda-failed': 'problem',
-  'preemption-overdue': 'warning',
 
   'check-hangs': 'problem',
   'check-failed': 'problem',

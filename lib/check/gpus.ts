@@ -1,8 +1,6 @@
 import { realpathSync } from 'node:fs';
 import {
-  type GPUStatus,
   LockDirectory,
-  leaseName,
   noteCUDA,
   placeholderError,
   snapshotAfterStartup,
@@ -10,7 +8,6 @@ import {
   tryEach,
 } from '../claims/index.ts';
 import { driverLibraries, loadConfiguration } from '../config/index.ts';
-import { machinePath } from '../conventions/index.ts';
 import { ifPossible } from '../errors.ts';
 import {
   CUDA_HANGS,
@@ -21,14 +18,11 @@ import {
   type GPU,
   label,
   openDriver,
-  placeOf,
-  readTopology,
   resetOf,
 } from '../gpus/index.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
-import { formatSince, listWords, pathIn, readSmallFile } from '../platform/index.ts';
-import { findFreeGPUs, getGPUs } from '../status/index.ts';
-import { reportRules } from './configuration.ts';
+import { listWords } from '../platform/index.ts';
+import { findFreeGPUs } from '../status/index.ts';
 import type { Report } from './finding.ts';
 
 /** The driver starts within 30 s, or not at all; then there is a step after each GPU that has started. */
@@ -54,58 +48,7 @@ export async function checkGPUs(report: Report): Promise<void> {
       .driverDescribe()
       .map(({ persistence }) => persistence),
   );
-  reportLinks(report, gpus);
-  reportLanes(report, gpus);
-  reportRules(report, gpus);
   await checkCUDA(report);
-  reportOverdue(report, await getGPUs());
-}
-
-/** NVLinks that are down cost nothing but time, so no program tells of them. */
-function reportLinks(report: Report, gpus: readonly GPU[]): void {
-  const topology = readTopology();
-  for (const gpu of gpus) {
-    const { active = 0, inactive = 0 } = placeOf(topology, gpu.uuid) ?? {};
-    if (inactive <= 0) continue;
-    report.add(
-      'nvlink-down',
-      `${nameOf(gpu)}: ${inactive} of its ${active + inactive} NVLinks are down.`,
-      `\`nvidia-smi nvlink --status -i ${gpu.index}\` shows them. Check the bridge; with NVSwitches, the fabric manager (\`systemctl status nvidia-fabricmanager\`).`,
-    );
-  }
-}
-
-/** An idle GPU may switch lanes off to save power; one that is busier than this, in percent, needs them. */
-const MIN_LOAD = 50;
-
-function reportLanes(report: Report, gpus: readonly GPU[]): void {
-  for (const gpu of gpus) {
-    if (gpu.pciBusId === null || (gpu.utilizationPercent ?? 0) < MIN_LOAD) continue;
-    // The driver writes the domain with eight digits, the kernel with four.
-    const device = gpu.pciBusId.toLowerCase().replace(/^0000(?=....:)/, '');
-    const lanes = (which: string) =>
-      Number(readSmallFile(machinePath(`/sys/bus/pci/devices/${device}/${which}_link_width`)));
-    const [used, most] = [lanes('current'), lanes('max')];
-    if (!(used > 0 && used < most)) continue;
-    report.add(
-      'pcie-narrow',
-      `${nameOf(gpu)}: it computes, and its PCIe link has ${used} of ${most} lanes.`,
-      'Check that the card sits firmly, and that its slot and riser have as many lanes.',
-    );
-  }
-}
-
-/** Preemptible leases that don't end: their keepers are suspended or killed, or belong to no gpu-owner. */
-function reportOverdue(report: Report, gpus: readonly GPUStatus[]): void {
-  const directory = LockDirectory.find(undefined, loadConfiguration());
-  for (const { index, uuid, lease } of gpus) {
-    if (directory === null || !lease?.askedToGiveWay) continue;
-    report.add(
-      'preemption-overdue',
-      `GPU ${index}: ${lease.user}'s preemptible job was asked to give way at ${formatSince(lease.askedToGiveWay)}, and hasn't within its grace. Other jobs give way in its place.`,
-      `As root, \`fuser -v ${pathIn(directory.path, leaseName(uuid))}\` names its processes: resume them with \`kill -CONT\`, or end them.`,
-    );
-  }
 }
 
 /** The file that the links lead to: it has the version in its name. */

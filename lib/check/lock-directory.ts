@@ -5,12 +5,9 @@ import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { ifPossible } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
-  countOwners,
-  Directory,
   formatBytes,
   formatMode,
   isRoot,
-  listWords,
   type Mount,
   mountOf,
   readMounts,
@@ -18,7 +15,6 @@ import {
   systemError,
   userName,
 } from '../platform/index.ts';
-import { ledgerDirectory } from '../usage/index.ts';
 import type { Report } from './finding.ts';
 
 const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. That directory is not private.`;
@@ -31,7 +27,6 @@ export function checkLockDirectory(report: Report): void {
   const directory = LockDirectory.find(undefined, configuration);
   if (directory !== null && directory.problem !== null) throw directory.problem;
   const why = whyThisOne(path, configuration.lockDirectory);
-  reportPassedOver(report, directory);
   report.step(`looking at ${path}`);
   const status = statusOf(path);
   // A simulated machine makes its own place when it is first used.
@@ -57,30 +52,8 @@ export function checkLockDirectory(report: Report): void {
   }
   // A user who simulates may well want the directory for themselves.
   if (!isSimulated && mount !== null) reportPrivate(report, path, mount);
-  reportCrowd(report, path);
   report.step(`trying a lock in ${path}`);
   reportLocking(report, path);
-}
-
-/** A user with more files than this has planted them. */
-const MANY_FILES = 1_000;
-/** Upper bound on the files whose owner is asked for. */
-const MAX_FILES = 50_000;
-
-/** Users who slow down all claims: each reads all names of the directory. */
-function reportCrowd(report: Report, path: string): void {
-  const ledger = ledgerDirectory(path, simulatedMachine() !== null);
-  for (const each of new Set([path, ledger ?? path])) {
-    const names = (Directory.at(each)?.names() ?? []).slice(0, MAX_FILES);
-    const crowd = [...countOwners(each, names)].filter(([, count]) => count > MANY_FILES);
-    if (crowd.length === 0) continue;
-    const whose = listWords(crowd.map(([uid, count]) => `${count} of ${userName(uid)}`));
-    report.add(
-      'lock-directory-crowded',
-      `${each} has very many files, ${whose}. Each claim reads their names.`,
-      `As root: \`find ${each} -maxdepth 1 -uid ${crowd[0]?.[0]} | head\` shows some of them. Ask their owner, and remove those that are neither leases nor bookings.`,
-    );
-  }
 }
 
 const SIMULATED = "the simulated machine's own";
@@ -90,17 +63,6 @@ function whyThisOne(path: string, configured: string | undefined): string {
   if (simulatedMachine() !== null) return SIMULATED;
   if (configured !== undefined) return "named by the machine's configuration file";
   return path === PREFERRED ? "the administrator's" : `the default; there is no ${PREFERRED}`;
-}
-
-/** An administrator's directory that isn't believed. */
-function reportPassedOver(report: Report, directory: LockDirectory | null): void {
-  const status = directory?.others.includes(PREFERRED) ? statusOf(PREFERRED) : null;
-  if (status === null) return;
-  report.add(
-    'lock-directory-passed-over',
-    `${PREFERRED} exists, but belongs to ${userName(status.uid)} and not to root, so claims don't use it: any user could have made it.`,
-    `As root: \`chown root:root ${PREFERRED}; chmod 1777 ${PREFERRED}\`, or remove it.`,
-  );
 }
 
 /** @throws the error of a claim that could not make it */

@@ -1,5 +1,5 @@
-import { computePids, type GPU, label, snapshotSync } from '../gpus/index.ts';
-import { type Context, lookAt, persistenceOf } from './context.ts';
+import { type GPU, snapshotSync } from '../gpus/index.ts';
+import { persistenceOf } from './context.ts';
 import { fail, REPORT_IT, skip } from './finding.ts';
 import { runProgram } from './subprocess.ts';
 
@@ -109,58 +109,11 @@ async function queryGPUs(gpus: readonly GPU[]): Promise<{ fields: [string, Field
   }
 }
 
-/** The compute processes that nvidia-smi lists: PIDs by the UUID of a GPU. */
-async function queryProcesses(): Promise<ReadonlyMap<string, number[]>> {
-  const { code, output } = await runNvidiaSmi([
-    '--query-compute-apps=gpu_uuid,pid',
-    '--format=csv,noheader,nounits',
-  ]);
-  if (code !== 0) failed(code, output);
-  const pids = new Map<string, number[]>();
-  // Where a driver can't list processes, there is a row that says [N/A].
-  for (const [uuid = '', pid = ''] of table(output))
-    if (/^\d+$/.test(pid)) pids.set(uuid, [...(pids.get(uuid) ?? []), Number(pid)]);
-  return pids;
-}
-
 /** How long a plain query takes, in ms; null: there is no nvidia-smi. */
 export async function timeOfNvidiaSmi(): Promise<number | null> {
   const began = performance.now();
   const { code } = await runProgram(['nvidia-smi', '--query-gpu=index', '--format=csv'], TIMEOUT_MS);
   return code === 0 ? performance.now() - began : null;
-}
-
-/** How often two lists are compared: a process may come or go between them, as the placeholder of the job around. */
-const MAX_COMPARISONS = 5;
-
-/** nvidia-smi lists the same compute processes. */
-export async function compareProcesses(look: () => GPU[], pid: number): Promise<string> {
-  const inOrder = (pids: readonly number[] = []) => [...pids].sort((a, b) => a - b).join(', ');
-  let wholes: GPU[] = [];
-  let listed: Awaited<ReturnType<typeof queryProcesses>> = new Map();
-  let wrong: GPU[] = [];
-  for (let comparisons = 0; comparisons < MAX_COMPARISONS; comparisons++) {
-    wholes = look().filter(({ instance }) => instance === null);
-    if (wholes.length === 0) skip('nvidia-smi lists the processes of MIG instances by their GPU');
-    listed = await queryProcesses();
-    wrong = wholes.filter((gpu) => inOrder(listed.get(gpu.uuid)) !== inOrder(computePids(gpu)));
-    if (wrong.length === 0) break;
-  }
-  if (wrong.length > 0) {
-    const tell = (gpu: GPU) =>
-      `GPU ${label(gpu)}: ${inOrder(listed.get(gpu.uuid)) || 'none'} in nvidia-smi, ${inOrder(computePids(gpu)) || 'none'} here`;
-    fail(
-      `nvidia-smi lists other compute processes (a CUDA program with pid ${pid} runs): ${wrong.map(tell).join('; ')}.`,
-    );
-  }
-  const sees = wholes.every((gpu) => listed.get(gpu.uuid)?.includes(pid));
-  return sees ? 'nvidia-smi lists the same PIDs.' : 'nvidia-smi lists the same processes.';
-}
-
-/** The same for the CUDA program that an earlier check has started. */
-export function checkProcesses({ gpus, running }: Context): Promise<string> {
-  if (running === null) skip('the CUDA program does not start (see cuda-listed)');
-  return compareProcesses(() => lookAt(gpus), running.pid);
 }
 
 async function runNvidiaSmi(args: string[]): Promise<{ code: number | null; output: string }> {

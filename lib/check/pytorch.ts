@@ -1,12 +1,14 @@
 import { simulatedMachine } from '../config/index.ts';
+import { type GPU, label } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { CLAIM_TIMEOUT_MS, Claims, checkRefusal } from './claims.ts';
 import { type Context, lookAtOne, until } from './context.ts';
 import { isBackTo } from './cuda-program.ts';
-import { fail, skip } from './finding.ts';
-import { checkReadings } from './readings.ts';
+import { fail, REPORT_IT, skip } from './finding.ts';
 import { runProgram, Subprocess } from './subprocess.ts';
 
+/** A kernel that never pauses keeps a GPU busier than this, in percent. */
+const MIN_UTILIZATION = 50;
 /** A Python program with PyTorch exits with this where there is no PyTorch. */
 const NO_PYTORCH = 3;
 
@@ -23,10 +25,10 @@ except ImportError:
     raise SystemExit(${NO_PYTORCH})
 print(torch.__version__)`;
 
-/** Prints its PID and how many GPUs it sees, and whether a product is right; multiplies without a pause then. */
+/** Prints how many GPUs it sees, and whether a product is right; multiplies without a pause then. */
 const MULTIPLY = `${SAFE_PATH}
-import os, torch
-print(os.getpid(), torch.cuda.device_count(), flush=True)
+import torch
+print(torch.cuda.device_count(), flush=True)
 a = torch.randn(4096, 4096, device="cuda")
 small = a[:64].double().cpu() @ a.double().cpu()
 print("right" if torch.allclose((a[:64] @ a).double().cpu(), small, atol=1) else "wrong", flush=True)
@@ -49,7 +51,7 @@ async function findPyTorch(): Promise<{ python: string; version: string }> {
   return skip(found ? 'no Python in PATH has PyTorch' : 'no Python in PATH');
 }
 
-/** PyTorch computes under a claim: it sees one GPU, the product is right, readings tell the load, and a second claim is refused. */
+/** PyTorch computes under a claim: it sees one GPU, the product is right, the driver tells the load, and a second claim is refused. */
 export async function checkPyTorch(context: Context): Promise<string> {
   const claims = new Claims(context);
   const { python, version } = await findPyTorch();
@@ -64,10 +66,9 @@ export async function checkPyTorch(context: Context): Promise<string> {
     const first = await program.line(CLAIM_TIMEOUT_MS);
     if (first === null && program.errors.includes('"code":"ERR_'))
       return await claims.explainRefusal('A claim is refused', undefined, [gpu]);
-    const [pid, count] = first?.split(' ') ?? [];
-    if (count !== undefined && count !== '1')
+    if (first !== null && first !== '1')
       fail(
-        `PyTorch ${version} counts ${count} GPUs where 1 is claimed.`,
+        `PyTorch ${version} counts ${first} GPUs where 1 is claimed.`,
         'A PyTorch for another CUDA version, or for processors only, counts none: see https://pytorch.org/get-started.',
       );
     const product = first === null ? null : await program.line(CLAIM_TIMEOUT_MS);
@@ -81,7 +82,12 @@ export async function checkPyTorch(context: Context): Promise<string> {
     if (product !== 'right')
       fail(`PyTorch ${version} multiplies wrongly on a claimed GPU.`, 'Test the GPU: `dcgmi diag -r 3`.');
     const text = await checkRefusal(claims, [gpu], `PyTorch ${version} multiplies rightly`);
-    return await checkReadings(gpu, look, Number(pid), text);
+    const isBusy = ({ utilizationPercent: percent }: GPU) => percent === null || percent >= MIN_UTILIZATION;
+    if (await until(() => isBusy(look()), TIMEOUTS.readings)) return `${text}.`;
+    return fail(
+      `${text}, but the utilization of GPU ${label(gpu)} stays below ${MIN_UTILIZATION} %.`,
+      `Do not rely on idle times of this GPU. ${REPORT_IT}`,
+    );
   } finally {
     await program.stop();
     await until(() => isBackTo([before], look()), TIMEOUTS.forgetting);

@@ -134,7 +134,9 @@ export async function diagnose(
   let names = checksThatNeed('nothing');
   for (let first = names[0]; first !== undefined; first = names[0]) {
     // In this session: Ctrl-C ends it.
-    const program = new Subprocess([...command, 'doctor', '--part', names.join()], { hasSession: false });
+    const program = new Subprocess([...command, 'check-part', 'doctor', `--only=${names.join()}`], {
+      hasSession: false,
+    });
     const unfinished = await listen(program, { first, onFinding, onSlow });
     await program.abandon(); // a thread that is stuck in the driver may keep it from ending
     // Messages of a library of the driver, or of the simulator.

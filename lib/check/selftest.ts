@@ -126,7 +126,7 @@ class Selftest {
 
   #part(part: string): string[] {
     const { command, claim } = this.#options;
-    return [...command, 'selftest', `--part=${part}`, `--only=${this.#names.join()}`, ...claim];
+    return [...command, 'check-part', part, `--only=${this.#names.join()}`, ...claim];
   }
 
   /** The first finding of a check counts. */

@@ -38,6 +38,11 @@ export const INTERNAL: Commands = {
     summary: 'propose words for a command line',
     load: async () => (await import('./proposals.ts')).completeOf(COMMANDS),
   },
+  'check-part': entry(
+    'make some checks of the doctor or of the self-test',
+    () => import('./selftest.ts'),
+    'CHECK_PART',
+  ),
   'notify-job': entry('tell of the start or end of a job', () => import('./internal.ts'), 'NOTIFY_JOB'),
   'keep-environment': entry(
     'keep variables for the command that comes next over ssh',

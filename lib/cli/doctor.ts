@@ -1,8 +1,8 @@
-import { diagnose, type Finding, type Level, makeDoctorChecks, Page } from '../check/index.ts';
+import { diagnose, type Finding, type Level, Page } from '../check/index.ts';
 import { listWords, ownProgram } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
-import { hasColour, isTerminal, pageWidth, print, say, show } from './output.ts';
+import { hasColour, isTerminal, pageWidth, say, show } from './output.ts';
 
 const EXIT_PROBLEMS = 1;
 
@@ -25,7 +25,6 @@ const GROUPS = [
         help: 'print an array of { id, level, subject, text, remedy }; level is ok, note, warning or problem',
       },
       ...SIMULATE,
-      part: { value: 'LIST', help: 'make some of the checks; the doctor calls itself by it', isHidden: true },
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -33,10 +32,6 @@ const GROUPS = [
 async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
-  if (values.part !== undefined) {
-    await makeDoctorChecks(values.part, print);
-    process.exit(0); // a thread of the driver's may be stuck
-  }
   const findings = await diagnose(ownProgram(), (doing) => {
     if (isTerminal(2)) say(`still ${doing} …`);
   });

@@ -3,7 +3,14 @@ import { ownProgram, parseDuration } from '../platform/index.ts';
 import { CRITERIA, countOption, WAIT } from './claim-options.ts';
 import { checkClaim, claimOptions, waitOption } from './claim-values.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type OptionTable, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
+import {
+  type InferValues,
+  type OptionGroup,
+  type OptionTable,
+  type Parsed,
+  rejectOperands,
+  SIMULATE,
+} from './command-line.ts';
 import { toArguments } from './hosts.ts';
 import { hasColour, pageWidth, print, show, write } from './output.ts';
 
@@ -16,6 +23,9 @@ const OFFERED = {
   'max-used-memory': CRITERIA['max-used-memory'],
   'allow-processes': CRITERIA['allow-processes'],
   force: CRITERIA.force,
+} satisfies OptionTable;
+const ONLY = {
+  only: { value: 'LIST', help: 'make only these checks: exclusion,hand-over', isAdvanced: true },
 } satisfies OptionTable;
 
 const GROUPS = [
@@ -33,12 +43,7 @@ const GROUPS = [
       json: { help: 'print { driver, gpus, checks: [{ name, result, detail, remedy }] }, for bug reports' },
       ...OFFERED,
       ...SIMULATE,
-      part: {
-        value: 'NAME[:GPUS]',
-        help: 'make some of the checks, on these GPUs; the self-test calls itself by it',
-        isHidden: true,
-      },
-      only: { value: 'LIST', help: 'make only these checks', isHidden: true },
+      ...ONLY,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -48,19 +53,11 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { request } = checkClaim(values);
   const timeoutMs = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
-  const common = {
-    command: ownProgram(),
-    claim: toArguments(values, (name) => Object.hasOwn(OFFERED, name)),
-  };
-  if (values.part !== undefined) {
-    const { part, only } = values;
-    await runPart(part, { ...common, claimOptions: claimOptions(values), only, write: print });
-    process.exit(0); // a thread of the driver's may be stuck
-  }
   const wait = waitOption(values, false);
   const page = new Page(pageWidth(), hasColour());
   const report = await runSelftest({
-    ...common,
+    command: ownProgram(),
+    claim: offeredWords(values),
     only: values.only,
     count: values.gpus === undefined ? null : request.count,
     wait: wait === null ? ['--no-wait'] : [wait.maxWait === null ? '--wait' : `--wait=${wait.maxWait}`],
@@ -73,6 +70,31 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
   show(values.json ? report : conclusion(report, page));
   process.exit(report.checks.some(({ result }) => result === 'failed') ? EXIT_FAILED : 0);
 }
+
+/** The options that say which GPUs may be claimed, as words. */
+function offeredWords(values: InferValues<typeof OFFERED>): string[] {
+  return toArguments(values, (name) => Object.hasOwn(OFFERED, name));
+}
+
+const PART_GROUPS = [{ options: { ...OFFERED, ...ONLY } }] as const satisfies readonly OptionGroup[];
+
+export const CHECK_PART: Command = {
+  usage: 'doctor|claim|gpu[:UUIDS]',
+  about: 'Makes some checks of the doctor or of the self-test, which start this, and prints what they find.',
+  groups: PART_GROUPS,
+  run: async ({ values, positionals: [part = ''] }: Parsed<typeof PART_GROUPS>) => {
+    const claim = offeredWords(values);
+    const { only } = values;
+    await runPart(part, {
+      command: ownProgram(),
+      claim,
+      claimOptions: claimOptions(values),
+      only,
+      write: print,
+    });
+    process.exit(0); // a thread of the driver's may be stuck
+  },
+};
 
 const COLOURS = { passed: '32', failed: '31', skipped: '36' } as const;
 const RESULT_WIDTH = 'skipped'.length;

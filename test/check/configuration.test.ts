@@ -32,28 +32,11 @@ describe('configuration files', () => {
     expect((await configured('enforce: {}\n')).ids).toEqual([]);
   });
 
-  test('rules for users and groups that this machine lacks are named', async () => {
-    const users =
-      'urgent: { users: [root, "4711"], groups: [root, no-group] }\nidle: { after: 1h, except: { users: [no-user] } }\n';
-    const diagnosis = await configured(users);
-    expect(diagnosis.ids).toEqual(['rule-without-user']);
-    expect(said(diagnosis, 'rule-without-user')).toContain('the user no-user and group no-group, and this');
-  });
-
   test('a broken configuration file is told once, as a claim tells it', async () => {
     const diagnosis = await configured('exlcude: 0\n');
     expect(diagnosis).toMatchObject({ code: 1, ids: ['ERR_CONFIGURATION'] });
     expect(said(diagnosis, 'ERR_CONFIGURATION')).toMatch(
       /config\.yaml:1: there is no key 'exlcude'; did you mean 'exclude'\?/,
     );
-  });
-
-  test('a ban of a missing GPU is a warning', async () => {
-    const diagnosis = await configured('exclude: [7, 0]\n');
-    expect(diagnosis.ids).toEqual(['rule-without-gpu']);
-    expect(said(diagnosis, 'rule-without-gpu')).toMatch(/^'7' in .*config\.yaml names no GPU/);
-    // While one doesn't say who it is, it may be the one.
-    machine.set('gpu=1', 'lost=on');
-    expect((await configured('exclude: [7]\n')).ids).toEqual(['gpu-unusable']);
   });
 });

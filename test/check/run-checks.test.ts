@@ -19,7 +19,7 @@ async function hooked(source: string): Promise<Diagnosis> {
     hook,
     `const fs = require('node:fs');
     const { writeSync } = fs;
-    const isChild = process.argv.includes('--part');
+    const isChild = process.argv.includes('check-part');
     fs.writeSync = (descriptor, bytes, ...more) => {
       const done = writeSync(descriptor, bytes, ...more);
       const name = isChild ? /^{"begun":"([a-z-]+)"}/.exec(String(bytes))?.[1] : undefined;

@@ -86,7 +86,7 @@ function withPyTorch(count: number, product = 'right'): Record<string, string> {
   const program = [
     '#!/bin/sh',
     `case "$2" in *randn*) ;; *) echo 2.9.0+cu130; exit ;; esac`,
-    `echo $$ ${count}; echo ${product}`,
+    `echo ${count}; echo ${product}`,
     `GPU_OWNER_SIMULATE_UTILIZATION=100 exec ${join(binaries(), 'gpu-owner-placeholder')} --seconds 0 --cuda "$SIMULATED_CUDA" --uuid "$CUDA_VISIBLE_DEVICES"`,
   ];
   writeFileSync(join(directory, 'python3'), `${program.join('\n')}\n`, { mode: 0o755 });
@@ -96,16 +96,13 @@ function withPyTorch(count: number, product = 'right'): Record<string, string> {
 describe('the self-test beside other programs', () => {
   test('passes what can be checked with nvidia-smi and PyTorch', async () => {
     const env = { ...withNvidiaSmi(), ...withPyTorch(1) };
-    const names = ['fields', 'snapshot', 'cuda-listed', 'nvidia-smi-processes'] as const;
-    const { code, failed, skipped, said } = await selftest([only(...names, 'pytorch-computes')], { env });
+    const { code, failed, skipped, said } = await selftest([only('fields', 'snapshot', 'pytorch-computes')], {
+      env,
+    });
     expect({ code, failed, skipped }).toEqual({ code: 0, failed: [], skipped: [] });
     expect(said('fields')).toMatch(/^passed: 13 fields of 2 GPUs are what nvidia-smi says\./);
-    expect(said('nvidia-smi-processes')).toMatch(/^passed: nvidia-smi lists the same PIDs\./);
     expect(said('snapshot')).toMatch(/nvidia-smi takes [\d.]+ m?s/);
-    const load =
-      / on GPU 0: utilization 100 %, 560 W \(idle: 60 W\), 66 °C\. 13 fields of a GPU are what nvidia-smi says\. nvidia-smi lists the same PIDs\. -> null$/;
     expect(said('pytorch-computes')).toMatch(/multiplies rightly; a second claim is refused, in /);
-    expect(said('pytorch-computes')).toMatch(load);
   });
 
   test('imports no module of the working directory, which may be another user’s', async () => {
@@ -121,14 +118,12 @@ describe('the self-test beside other programs', () => {
     expect(said('pytorch-computes')).toMatch(/^(skipped: no Python in PATH has PyTorch|passed)/);
   });
 
-  test('finds readings that do not tell that a GPU computes', async () => {
+  test('finds a utilization that does not tell that a GPU computes', async () => {
     machine.set('gpu=0', 'utilization=0');
     const which = only('pytorch-computes');
     const { code, failed, said } = await selftest(['-n', '1', which], { env: withPyTorch(1) });
     expect({ code, failed }).toEqual({ code: 1, failed: ['pytorch-computes'] });
-    expect(said('pytorch-computes')).toMatch(
-      /GPU 0: utilization 0 %, 60 W \(idle: 60 W\), 30 °C: a reading has not risen .* -> Do not rely on idle/,
-    );
+    expect(said('pytorch-computes')).toMatch(/GPU 0 stays below 50 %\. -> Do not rely on idle/);
   });
 
   test.each([
@@ -137,20 +132,6 @@ describe('the self-test beside other programs', () => {
   ] as const)('finds a PyTorch that fails (%#)', async (make, count, product, words) => {
     const { said } = await selftest(['-n', '1', only('pytorch-computes')], { env: make(count, product) });
     expect(said('pytorch-computes')).toMatch(words);
-  });
-
-  test('finds what nvidia-smi tells otherwise, also only while a GPU computes', async () => {
-    const env = { ...withNvidiaSmi(), ...withPyTorch(1), WRONG: 'temperature.gpu' };
-    const hot = await selftest(['-n', '1', only('pytorch-computes')], { env });
-    expect(hot).toMatchObject({ code: 1, failed: ['pytorch-computes'] });
-    expect(hot.said('pytorch-computes')).toMatch(/temperature\.gpu is 90 in nvidia-smi, 66 here/);
-    const all = await selftest(['-n', '1', only('fields', 'cuda-listed', 'nvidia-smi-processes')], {
-      env: { ...env, WRONG: 'all' },
-    });
-    expect(all).toMatchObject({ failed: ['fields', 'nvidia-smi-processes'] });
-    // Without index and UUID, that GPU isn't among those of nvidia-smi at all.
-    expect(all.said('fields')).toMatch(/GPU 0 is not among the GPUs of nvidia-smi/);
-    expect(all.said('nvidia-smi-processes')).toMatch(/^failed: nvidia-smi lists other compute processes/);
   });
 
   test('names each field that differs, and leaves out one that this nvidia-smi does not know', async () => {
@@ -166,42 +147,28 @@ describe('the self-test beside other programs', () => {
 });
 
 describe('the self-test of a driver that differs', () => {
-  test('finds small contexts; results are aligned, with the remedy below a failed one', async () => {
-    machine.set('quirks=small-contexts');
-    const { code, stdout } = await machine.runCommand(
-      ['selftest', '-n', '1', only('cuda-listed', 'cuda-memory')],
-      { env: { COLUMNS: '100' } },
-    );
-    const failed = [...stdout.matchAll(/^failed +(\S+)/gm)].map(([, name]) => name);
-    expect({ code, failed }).toEqual({ code: 1, failed: ['cuda-memory'] });
-    const lines = stdout.split('\n');
-    const at = lines.findIndex((line) => /^failed {3}cuda-memory {11}A CUDA context takes 4[01]/.test(line));
-    expect(at).toBeGreaterThan(0);
-    expect(lines.slice(at).find((line) => line.includes('->'))).toMatch(
-      /^ {31}-> Programs in other containers/,
-    );
-    expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(100);
-    expect(stdout).toMatch(/\n\n1 passed, 1 failed, 0 skipped: 1 GPU, a simulated driver\.\n$/);
-  });
-
-  test('finds processes that are not listed', async () => {
+  test('finds processes that are not listed; the remedy is below each result', async () => {
     machine.set('gpu=all', 'hidden-processes=on');
     const which = only('cuda-listed', 'placeholder');
-    const { code, failed, said } = await selftest([which]);
+    const env = { COLUMNS: '100' };
+    const { code, stdout } = await machine.runCommand(['selftest', '-n', '1', which], { env });
+    const failed = [...stdout.matchAll(/^failed +(\S+)/gm)].map(([, name]) => name);
     expect({ code, failed }).toEqual({ code: 1, failed: ['cuda-listed', 'placeholder'] });
-    expect(said('cuda-listed')).toMatch(/does not list the process.* -> .*--pid=host/);
-    expect(said('placeholder')).toMatch(/the driver lists no process of it on the GPUs\. -> /);
+    expect(stdout).toMatch(/^failed {3}placeholder {11}A claim takes /m);
+    expect(stdout).toMatch(/^ {31}-> Tools that only ask the driver treat claimed GPUs as free/m);
+    expect(Math.max(...stdout.split('\n').map((line) => line.length))).toBeLessThanOrEqual(100);
+    expect(stdout).toMatch(/\n\n0 passed, 2 failed, 0 skipped: 1 GPU, a simulated driver\.\n$/);
   });
 
   test('finds one that never forgets processes that were killed', async () => {
     const neighbour = machine.startCommand(['hold', '--devices', '1', '--as', 'train-secret-model']);
     await output(neighbour, /visibleDevices/);
     machine.set('teardown=600000');
-    const which = ['cuda-listed', 'cuda-killed', 'hand-over', 'placeholder-memory'] as const;
+    const which = ['cuda-listed', 'cuda-killed', 'hand-over'] as const;
     const { code, stdout, failed, said } = await selftest(['-n', '1', only(...which)]);
     expect(stdout).not.toMatch(/secret|(GPU|MIG)-[0-9a-f]{8}/);
     expect(code).toBe(1);
-    expect({ failed }).toEqual({ failed: ['cuda-killed', 'hand-over', 'placeholder-memory'] });
+    expect({ failed }).toEqual({ failed: ['cuda-killed', 'hand-over'] });
     expect(said('cuda-killed')).toMatch(
       /stops listing the process not within [\d.]+ s.* -> Claim with `--wait`/,
     );
@@ -217,11 +184,11 @@ describe('the self-test of a driver that differs', () => {
 
   test('finds a CUDA that ignores CUDA_VISIBLE_DEVICES', async () => {
     machine.set('quirks=all-visible');
-    const which = only('cuda-devices', 'nested-claims', 'owner-killed', 'keeper-killed');
+    const which = only('cuda-devices', 'nested-claims', 'keeper-killed');
     const { code, failed, said } = await selftest(['-n', '1', which]);
     expect({ code, failed }).toEqual({
       code: 1,
-      failed: ['cuda-devices', 'nested-claims', 'owner-killed', 'keeper-killed'],
+      failed: ['cuda-devices', 'nested-claims', 'keeper-killed'],
     });
     expect(said('cuda-devices')).toMatch(
       /CUDA shows 2 GPUs .* for which 1 was claimed, 1 of them not claimed\. -> /,
@@ -344,7 +311,7 @@ test('inside of a job the self-test claims GPUs of the job', async () => {
 });
 
 describe.each([
-  ['claims of its own', ['exclusion', 'hand-over', 'owner-killed'], 'SIGTERM'],
+  ['claims of its own', ['exclusion', 'hand-over', 'keeper-killed'], 'SIGTERM'],
   ['a CUDA program', ['cuda-listed', 'nested-claims'], 'SIGKILL'],
 ] as const)('the self-test, ended after %s', (_, names, signal) => {
   test(`by ${signal}: no GPU stays claimed, and no process is left`, async () => {
@@ -385,7 +352,5 @@ test('each check is seen failing by a test', () => {
     ...source.matchAll(/\bfailed(?:: |\)\.toEqual\( ?expect\.arrayContaining\( ?)\[([^\]]*)\]/g),
   ];
   const seen = new Set(lists.flatMap(([, list = '']) => list.match(/[a-z-]+/g) ?? []));
-  // On a simulated machine, every CUDA process has the machine's files open.
-  for (const name of checksThatNeed('claim', 'gpu'))
-    if (name !== 'cuda-files') expect([...seen]).toContain(name);
+  for (const name of checksThatNeed('claim', 'gpu')) expect([...seen]).toContain(name);
 });

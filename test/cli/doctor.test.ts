@@ -36,7 +36,7 @@ describe('gpu-owner doctor', () => {
     const failed = await machine.runCommand(['doctor']);
     expect(failed.code).toBe(1);
     expect(failed.stdout).toMatch(/\n {2}gpu-unusable: GPU 1: the GPU has fallen off the bus/);
-    const wrong = await machine.runCommand(['doctor', '--part', 'nothing']);
+    const wrong = await machine.runCommand(['doctor', 'nothing']);
     expect(wrong).toMatchObject({ code: 64, stdout: '', stderr: expect.stringMatching(/^gpu-owner: /) });
   });
 
@@ -84,7 +84,7 @@ describe('the page of the doctor', () => {
         .pop();
     expect(conclusion('gpus', 'cuda')).toBe('All is well.');
     expect(conclusion('gpus', 'persistence-off')).toBe('No problem; 1 note.');
-    expect(conclusion('persistence-off', 'rule-without-gpu', 'memory-repair-pending')).toBe(
+    expect(conclusion('persistence-off', 'enforce-not-running', 'memory-repair-pending')).toBe(
       'No problem; 2 warnings and 1 note.',
     );
     expect(conclusion('gpu-unusable', 'cuda-failed', 'persistence-off')).toBe(

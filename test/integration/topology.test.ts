@@ -1,12 +1,11 @@
 // GPUs that belong together: every kind of claim takes connected ones, never later than others, and believes only what the driver,
 // root, or its own user says about connections.
 import { execFileSync } from 'node:child_process';
-import { chownSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chownSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { diagnosePart, said } from '../support/doctor.ts';
 import { alice, bob, endHolder, startHolder } from '../support/holders.ts';
 import { command, Machine, type Starting, whyNotNobody } from '../support/machine.ts';
 
@@ -194,28 +193,6 @@ describe.skipIf(cpus().length < 2)('a command that is bound to processors', () =
   });
 });
 
-test('a PCIe link that is narrow while its GPU computes is reported, and no other', async () => {
-  const [narrow, wide] = (await machine.status()).map(({ pciBusId }: { pciBusId: string }) => pciBusId);
-  for (const [address, used] of [
-    [narrow, 8],
-    [wide, 16],
-  ]) {
-    const directory = join(
-      ...[machine.lockDirectory, '../root/sys/bus/pci/devices', String(address).slice(4).toLowerCase()],
-    );
-    mkdirSync(directory, { recursive: true });
-    writeFileSync(join(directory, 'current_link_width'), `${used}\n`);
-    writeFileSync(join(directory, 'max_link_width'), '16\n');
-  }
-
-  expect((await diagnosePart(machine, 'gpus')).ids).not.toContain('pcie-narrow');
-  machine.set('gpu=0', 'utilization=90');
-  machine.set('gpu=1', 'utilization=90');
-  expect(said(await diagnosePart(machine, 'gpus'), 'pcie-narrow')).toMatch(
-    /^GPU 0 [^\n]*: it computes, and its PCIe link has 8 of 16 lanes\. -> [^\n]*$/,
-  );
-});
-
 test('a bridge that is down connects nothing, and is shown', async () => {
   const path = join(machine.directory, 'down.conf');
   writeFileSync(
@@ -226,9 +203,6 @@ test('a bridge that is down connects nothing, and is shown', async () => {
   const { stdout } = await machine.runCommand(['status', '--topology'], { env });
   expect(stdout).toMatch(/^ +0 +X +PIX +NODE +NODE /m);
   expect(stdout).toContain('warning: GPU 2: 4 of its 4 NVLinks are down');
-  expect(said(await diagnosePart(machine, 'gpus', { env }), 'nvlink-down')).toMatch(
-    /^GPU 0 .*: 4 of its 4 NVLinks are down\. -> .*nvlink --status -i 0.*\nGPU 2 /,
-  );
   const { devices } = JSON.parse(
     (
       await machine.run(['sh', '-c', `exec "$0" "$1" hold -n 2 </dev/null`, process.execPath, command], {

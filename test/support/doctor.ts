@@ -41,14 +41,17 @@ export async function diagnosePart(
   part: 'installation' | 'configuration' | 'lock-directory' | 'gpus',
   starting: Starting = {},
 ): Promise<Diagnosis> {
-  const { code, stdout, stderr } = await machine.runCommand(['doctor', '--part', part], starting);
+  const { code, stdout, stderr } = await machine.runCommand(
+    ['check-part', 'doctor', `--only=${part}`],
+    starting,
+  );
   return diagnosisOf(code, stdout, stderr);
 }
 
 export const diagnoseLocks = (machine: Machine, starting?: Starting) =>
   diagnosePart(machine, 'lock-directory', starting);
 
-/** @param stdout the findings of `doctor --json`, or what `doctor --part NAME` tells the doctor */
+/** @param stdout the findings of `doctor --json`, or what `check-part doctor` tells the doctor */
 export function diagnosisOf(code: number | null, stdout: string, stderr: string): Diagnosis {
   const isPart = stdout.startsWith('{"begun":') && stdout.endsWith('{"done":true}\n');
   let findings: Finding[];
@@ -62,9 +65,7 @@ export function diagnosisOf(code: number | null, stdout: string, stderr: string)
   } catch {
     throw new Error(`no JSON, exit code ${code}: ${stdout}${stderr}`);
   }
-  const ids = findings
-    .filter(({ level, id }) => level !== 'ok' && id !== 'simulated' && id !== 'installation-changeable')
-    .map(({ id }) => id);
+  const ids = findings.filter(({ level, id }) => level !== 'ok' && id !== 'simulated').map(({ id }) => id);
   const hasProblem = findings.some(({ level }) => level === 'problem');
   return { code: isPart && code === 0 && hasProblem ? 1 : code, findings, ids, stderr };
 }
