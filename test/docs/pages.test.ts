@@ -82,7 +82,7 @@ test('conventions.md names each directory of a convention', () => {
   );
   expect(names).toContain('.gpu_locks');
   expect(names).toContain('~/.gpu_locks');
-  const said = text('conventions.md').match(/(?<=`)[~\w./]+(?=`)/g) ?? [];
+  const said = text('conventions.md').match(/(?<=`)[~\w./-]+(?=`)/g) ?? [];
   const missing = names.filter((name) => !said.some((each) => each === name || each.startsWith(`${name}/`)));
   expect(missing).toEqual([]);
 });

@@ -29,7 +29,8 @@ export const python = existsSync('/usr/bin/python3') ? '/usr/bin/python3' : 'pyt
 export const NOBODY = 65534;
 
 /** The UUID of a GPU of a simulated machine without a name. */
-export const uuidOf = (gpu: number): string => `GPU-00000000-0000-4000-8000-00000000000${gpu}`;
+export const uuidOf = (gpu: number): string =>
+  `GPU-00000000-0000-4000-8000-${gpu.toString(16).padStart(12, '0')}`;
 
 export interface Starting {
   env?: Record<string, string | undefined>;
