@@ -1,5 +1,3 @@
-// `gpu-owner enforce` in whole processes, with users who don't want to be found.
-import { once } from 'node:events';
 import {
   chmodSync,
   chownSync,
@@ -15,7 +13,6 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import type { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { alice, bob, endHolder, startHolder } from '../support/holders.ts';
@@ -124,14 +121,6 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     enforce();
     await until(() => lstatSync(state).isFile());
     expect(readFileSync(target, 'utf8')).toBe('mine');
-  });
-
-  test('a dry run of a user who isn’t root stays one when the configuration gets rules', async () => {
-    machine.configure('');
-    const enforcer = enforce([], {}, bob);
-    await once(enforcer.child.stderr as Readable, 'data');
-    machine.configure('enforce: { grace: 0s }\n');
-    await looks(enforcer, /^the configuration has changed; this is a dry run$/);
   });
 
   test('a change of the configuration counts at once, and a mistake in it changes nothing', async () => {

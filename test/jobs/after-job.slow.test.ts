@@ -1,5 +1,5 @@
 // The keeper's care for the output of a background job, and the program that it starts after the job.
-import { closeSync, existsSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
@@ -164,48 +164,10 @@ test.runIf(canCut)('the middle of an output that takes too much is freed at the 
   expectTrimmed(file, 8 * MIB, MIB);
 });
 
-test.runIf(canCut)('the front frees the middle of an output when the keeper is killed', async () => {
-  const { file, run } = output(
-    8 * MIB,
-    ['--recheck', '50'],
-    MIB,
-    '\nos.write(1, block)\nimport time; time.sleep(600)',
-  );
-  const go = `${file}.go`;
-  const script = 'while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@"';
-  const running = launch({ ...run, command: ['sh', '-c', script, go, ...run.command] });
-  sendSignal(await restingKeeperOf(running.pid), 'SIGKILL');
-  await until(() => running.stderr.includes('was killed'), 'the message');
-  writeFileSync(go, '');
-  await until(() => statSync(file).size === 16 * MIB && onDisk(file) <= MIB, 'the hole');
-  running.kill('SIGTERM');
-  await running.exited;
-});
-
 test('an output that takes less is left alone', async () => {
   const { file, run } = output(MIB, ['--recheck', '20'], 2 * MIB, '\nimport time; time.sleep(0.2)');
   await complete(run);
   expect(readFileSync(file).equals(whole(MIB))).toBe(true);
-});
-
-test('an output that has a hole already and takes less is left alone', async () => {
-  const { file, run } = output(64 * KIB, ['--recheck', '20'], MIB, '\nimport time; time.sleep(0.2)');
-  const descriptor = openSync(file, 'w');
-  writeSync(descriptor, 'end', 64 * MIB);
-  closeSync(descriptor);
-  await complete(run);
-  expect(
-    readFileSync(file)
-      .subarray(64 * MIB, 64 * MIB + 3)
-      .toString(),
-  ).toBe('end');
-  expect(statSync(file).size).toBe(64 * MIB + 3 + 64 * KIB);
-});
-
-test('an output that somebody has given another name is left alone', async () => {
-  const { file, run } = output(8 * MIB, [], MIB, `\nos.link(sys.argv[1], sys.argv[1] + '2')`);
-  await complete({ ...run, command: [...run.command, file] });
-  expect(readFileSync(file).equals(whole(8 * MIB))).toBe(true);
 });
 
 test.each([

@@ -10,7 +10,7 @@ import { startPart } from '../../lib/jobs/submission.ts';
 import { readActivity } from '../../lib/status/index.ts';
 import { Machine, python, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
-import { Jobs, type ListedJob } from './background.ts';
+import { Jobs } from './background.ts';
 
 describe('--array', () => {
   test.each([
@@ -212,16 +212,6 @@ describe('an array', () => {
     expect(await jobs.find(again)).toMatchObject({ parts: '1-2%1', state: 'completed' });
   });
 
-  test('with cancelled parts alone has not failed', async () => {
-    const id = await jobs.submit(['--array', '0-3', '--', 'sh', '-c', HELD]);
-    await until(() => begun().length === 2);
-    expect((await jobs.run(['cancel', `${id}_1,${id}_2-3`])).code).toBe(0);
-    touch('go');
-    expect(await jobs.wait(id)).toBe(0);
-    expect(await jobs.logs(id)).toContain('4 parts: 1 completed, 0 failed, 3 cancelled');
-    expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
-  });
-
   test('has parts that other jobs follow, also before they have begun', async () => {
     const id = await jobs.submit(['--array', '0-3%1', '--', 'sh', '-c', HELD]);
     await until(() => begun().length === 1);
@@ -267,34 +257,6 @@ describe('an array', () => {
     expect(stderr).toContain('it needs --array and an array before it');
   });
 
-  test('loses a part alone whose processes are killed', async () => {
-    const id = await jobs.submit(['--array', '0-1%1', '--', 'sh', '-c', HELD]);
-    await until(() => begun().length === 1);
-    const { pid } = await part(`${id}_0`);
-    for (const each of jobs.processes().filter((each) => each >= pid)) sendSignal(each, 'SIGKILL');
-    touch('go');
-    expect(await jobs.wait(id)).toBe(1);
-    expect(await part(`${id}_0`)).toMatchObject({ state: 'lost' });
-    expect(await part(`${id}_1`)).toMatchObject({ state: 'completed' });
-  });
-
-  test('is waited for and cancelled beside other jobs, within one time limit', async () => {
-    const id = await jobs.submit(['--array', '0-2%2', '--', 'sh', '-c', HELD]);
-    await until(() => begun().length === 2);
-    const other = String(await jobs.submit(['--', 'sleep', '600']));
-    const words = [`${id}_2`, other, `${id}_0`, `${id}_1`];
-    const start = performance.now();
-    expect((await jobs.run(['wait', ...words, '--timeout', '3s'])).code).toBe(75);
-    expect(performance.now() - start).toBeLessThan(11_000);
-    expect((await jobs.run(['cancel', ...words])).code).toBe(0);
-    const { stdout } = await jobs.run(['jobs', ...words, '--json']);
-    const found = JSON.parse(stdout).map(({ id, array, state }: ListedJob) => [array?.index ?? id, state]);
-    expect(found).toEqual([2, Number(other), 0, 1].map((each) => [each, 'cancelled']));
-    expect((await jobs.run(['wait', ...words])).stderr.split('\n').map((line) => line.split(' ')[2])).toEqual(
-      [...words, undefined],
-    );
-  });
-
   test('writes the output of each part where --output with %a says, as for Slurm', async () => {
     const output = ['--output', 'log-%x-%A_%a.txt', '--name', 'a'];
     const id = await jobs.submit(['--array', '0-2%1', ...output, '--', 'sh', '-c', HELD]);
@@ -310,17 +272,6 @@ describe('an array', () => {
     expect((await jobs.run(['submit', '--output', '%a', '--', 'true'])).stderr).toMatch(
       /%a is the number of a part, so it needs --array/,
     );
-  });
-
-  test('has parts on shares of a GPU, which are no MIG instances', async () => {
-    const id = await jobs.submit(['--array', '0-1', '--memory', '1GiB', '--', 'sh', '-c', HELD]);
-    await until(() => begun().length === 2);
-    for (const word of [`${id}_0`, `${id}_1`]) {
-      const { gpus } = await part(word);
-      expect(gpus).toEqual([{ index: 0, uuid: expect.stringMatching(/^GPU-/) }]);
-    }
-    touch('go');
-    expect(await jobs.wait(id)).toBe(0);
   });
 
   test('keeps to limits and to jobs before it', async () => {

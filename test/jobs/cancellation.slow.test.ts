@@ -133,15 +133,6 @@ test('a cancellation ends the orphans of a command', async () => {
   ends(job, { exitCode: 5 });
 });
 
-test('a second cancellation can only hasten the end', async () => {
-  const job = await start(stubborn);
-  await stubbornPids(job.directory);
-  cancel(job.keeper, NEVER);
-  cancel(job.keeper, 500);
-  queue(job.keeper, CANCEL, NEVER);
-  expect((await job.running.exited).code).toBe(137);
-});
-
 test('a job that is suspended is cancelled', async () => {
   const job = await start(() => ['sh', '-c', POLITE]);
   await job.running.printed(/ready/);
@@ -167,19 +158,6 @@ test('with `--cancel command`, SIGTERM is for the command alone, and SIGKILL for
   );
 });
 
-test('with `--cancel command`, a time limit during a cancellation is for all', async () => {
-  const script =
-    'sh -c \'trap "echo child" TERM; echo up; while :; do sleep 0.02; done\' & trap "" TERM; echo ready; wait';
-  const options = ['--cancel', 'command', '--time-limit', '5000:5s', '--grace', '3000'];
-  const job = await start(() => ['sh', '-c', script], options);
-  await job.running.printed(/up/);
-  await job.running.printed(/ready/);
-  cancel(job.keeper, NEVER);
-  await job.running.printed(/child/);
-  expect((await job.running.exited).code).toBe(137);
-  ends(job, { exitCode: 137 });
-});
-
 test('a job ends if its keeper is killed before, during or after its cancellation', async () => {
   for (const [i, order] of ['killed, told', 'told, killed', 'front told, killed'].entries()) {
     const job = await start(stubborn);
@@ -200,15 +178,6 @@ test('a job ends if its keeper is killed before, during or after its cancellatio
     expect(await probe.isHeld(job.lease)).toBe(false);
     ends(job, { exitCode: 137 });
   }
-});
-
-test('a front that tells its keeper to cancel does it itself when the keeper is killed before it has read', async () => {
-  const job = await start(() => ['sleep', '600']);
-  signalLiving(job.keeper, 'SIGSTOP');
-  cancel(job.running.pid, NEVER);
-  sendSignal(job.keeper, 'SIGKILL');
-  expect((await job.running.exited).code).toBe(143);
-  ends(job, { exitCode: 143 });
 });
 
 test('a job whose front is killed is cancelled', async () => {

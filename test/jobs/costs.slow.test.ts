@@ -7,8 +7,8 @@ import { makeEndedJobs } from '../support/ended-jobs.js';
 import { type Machine, until } from '../support/machine.ts';
 import { type Jobs, jobTest } from './background.ts';
 
-const WAITING = process.env.GPU_OWNER_SOAK === undefined ? 30 : 500;
-const ROUNDS = 20;
+const WAITING = process.env.GPU_OWNER_SOAK === undefined ? 8 : 500;
+const ROUNDS = 8;
 /**
  * Over `node -e 0`, in ms, where that takes no longer than NODE_MS: so much more on a machine that is slower. The goals are in the benchmark,
  * for machines with nothing else to do; this is what a change in kind exceeds, such as a process or a lock for each job.

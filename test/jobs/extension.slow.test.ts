@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { alice, RUN, startHolder } from '../support/holders.ts';
 import { type Machine, whyNotNobody } from '../support/machine.ts';
-import { nameOf, sendSignal } from '../support/processes.ts';
+import { nameOf } from '../support/processes.ts';
 import { until } from '../support/time.ts';
 import { type Jobs, jobTest } from './background.ts';
 
@@ -84,19 +84,6 @@ test('what can’t be extended is refused, and a part of an array is extended', 
       code,
       stderr: expect.stringMatching(message),
     });
-});
-
-test('a job that has ended, or whose keeper is suspended, isn’t extended', async () => {
-  const id = await jobs.submit(['--for', '1h', '--', ...machine.untilFile('go')]);
-  await running(id);
-  const file = readFileSync(`${jobs.directoryOf(id)}/job`, 'latin1').slice(4096, 4608);
-  const { keeper, front } = JSON.parse(file.trim());
-  for (const pid of [keeper, front]) sendSignal(pid, 'SIGSTOP');
-  expect((await extend(String(id), '1h')).stderr).toMatch(/job 1 does not answer/);
-  for (const pid of [keeper, front]) sendSignal(pid, 'SIGCONT');
-  machine.touch('go');
-  await jobs.wait(id);
-  expect(await extend(String(id), '1h')).toMatchObject({ code: 73, stderr: 'gpu-owner: job 1 has ended.\n' });
 });
 
 const noSecondUser = whyNotNobody();

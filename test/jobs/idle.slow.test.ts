@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
-import { childrenOf, nameOf, sendSignal, stat, treeOf } from '../support/processes.ts';
+import { childrenOf, sendSignal, stat } from '../support/processes.ts';
 import { withTimeouts } from '../support/time.ts';
 
 const env = withTimeouts({ usage: 200, grace: 300 });
@@ -35,22 +35,6 @@ test('a command whose GPU does nothing is warned, and ended with exit code 124',
   const { rows } = JSON.parse((await machine.runCommand(['report', '--json'])).stdout);
   expect(rows[0].idleShare).toBe(1);
   expect(rows[0].energyKWh).toBeGreaterThan(0);
-});
-
-test('a command on 64 GPUs that do nothing is ended', async () => {
-  await machine.close();
-  machine = new Machine(64);
-  const child = start('run', '-n', '64', '--idle', '1s', '--placeholder', 'none', '--', 'sleep', '60');
-  expect((await finished(child)).code).toBe(124);
-});
-
-test('a stopped command with a placeholder that is kept does nothing either', async () => {
-  const child = start('run', '--idle', '1s', '--placeholder', 'keep', '--', 'sleep', '60');
-  const end = finished(child);
-  await until(() => treeOf(child.pid as number).some((pid) => nameOf(pid) === 'sleep'));
-  for (const pid of treeOf(child.pid as number)) if (nameOf(pid) === 'sleep') sendSignal(pid, 'SIGSTOP');
-  sendSignal(child.pid, 'SIGCONT'); // a shell would
-  expect((await end).code).toBe(124);
 });
 
 test('a command that uses its GPU goes on, and a pause that ends in time is no end', async () => {
@@ -112,18 +96,6 @@ test('users of idle.except are left alone, and what comes first of both limits c
   const { code, stderr } = await machine.runCommand(['run', '--idle', '1h', '--', 'sleep', '60'], { env });
   expect(code).toBe(124);
   expect(stderr).toMatch(/done nothing for 2 s \(idle in the machine's configuration\)/);
-});
-
-test("the machine's warning comes when it says, whatever --idle the user has", async () => {
-  machine.configure('idle: { after: 1s, end: never }\n');
-  const child = start('run', '--idle', '1h', '--', ...machine.untilFile('done'));
-  const end = finished(child);
-  await output(
-    child,
-    /GPU 0 has done nothing for 1 s \(--idle 1h\): sh and all .* SIGTERM in 59 min 59 s, unless/,
-  );
-  machine.touch('done');
-  expect((await end).code).toBe(0);
 });
 
 test.each([

@@ -1,9 +1,6 @@
-// How many background jobs are kept, how long, and how much of their output.
-import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, statSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
-import { JobOutput } from '../../lib/jobs/job-output.ts';
 import { finished, type Machine, output, until } from '../support/machine.ts';
 import { processState, signalLiving } from '../support/processes.ts';
 import { configured, type Jobs, jobTest, type ListedJob, makesHoles } from './background.ts';
@@ -159,36 +156,6 @@ describe('of a large output, the middle is cut out', () => {
       isWhole: true,
       stderr: `gpu-owner: ${file.length - kept.length} ${cut}\n`,
     });
-  });
-
-  test('while it grows, too, and again after a rest', async ({ skip }) => {
-    if (!makesHoles(machine.directory)) skip('the file system frees no part of a file');
-    const rest = (name: string) => `touch ${path(name)}; ${machine.untilFile(`go-${name}`)[2]}`;
-    await jobs.submit(['--', 'sh', '-c', `${rest('a')}; ${writing}; ${rest('b')}; ${writing}; ${rest('c')}`]);
-    for (const name of ['a', 'b', 'c']) {
-      await until(() => existsSync(path(name)));
-      await until(() => statSync(join(jobs.directoryOf(1), 'output')).blocks * 512 <= LIMIT);
-      machine.touch(`go-${name}`);
-    }
-    expect(await jobs.wait(1)).toBe(0);
-  });
-
-  test('and logs names what is cut out while it reads', async ({ skip }) => {
-    if (!makesHoles(machine.directory)) skip('the file system frees no part of a file');
-    const file = path('cut');
-    writeFileSync(file, lines);
-    const read = new JobOutput(file, 1);
-    const seen: string[] = [];
-    const dropped: number[] = [];
-    for (const { bytes, dropped: count } of read.read()) {
-      if (seen.length === 0)
-        execFileSync('fallocate', ['-p', '-o', String(HEAD), '-l', String(4 * HEAD), file]);
-      seen.push(bytes.toString());
-      if (count > 0) dropped.push(count);
-    }
-    read.close();
-    expect(dropped).toEqual([4 * HEAD]);
-    expect(seen.join('') === lines.slice(0, HEAD) + lines.slice(5 * HEAD)).toBe(true);
   });
 
   test('and not of one that goes to a file of the user’s', async () => {

@@ -21,13 +21,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { LockDirectory } from '../../lib/claims/index.ts';
 import { writeBlock } from '../../lib/jobs/job-record.ts';
 import { JobStore } from '../../lib/jobs/job-store.ts';
-import {
-  LIMITS,
-  notifierOf,
-  notifyOfCancelled,
-  notifyOfJob,
-  startNotifier,
-} from '../../lib/jobs/notification.ts';
+import { LIMITS, notifyOfCancelled, notifyOfJob, startNotifier } from '../../lib/jobs/notification.ts';
 import { command as gpuOwner } from '../support/machine.ts';
 import { isAlive, sendSignal } from '../support/processes.ts';
 import { until } from '../support/time.ts';
@@ -408,59 +402,6 @@ describe('the notifier', () => {
     expect(env).toMatch(/^OF_JOB=yes$/m);
     expect(env).toMatch(/^GPU_OWNER_EVENT=cancelled$/m);
     expect(env).not.toMatch(/^(?:CUDA_VISIBLE_DEVICES|GPU_OWNER_JOB|NODE_OPTIONS)=/m);
-  });
-
-  test('is started in a way that lets no debugging output of Node.js show the URL', async () => {
-    const requests: string[] = [];
-    const port = await listen(
-      createServer(
-        answering(({ url = '' }, response) => {
-          requests.push(url);
-          response.end();
-        }),
-      ),
-    );
-    configure(`notifyWebhook: http://127.0.0.1:${port}/${SECRET}`);
-    ended(0);
-    const [shell = '', ...args] = notifierOf(store(), ID, 'ended');
-    const done = spawnSync(shell, args, {
-      env: { ...process.env, NODE_DEBUG: 'http,net,tls', NODE_OPTIONS: '--require /nonexistent' },
-      encoding: 'utf8',
-    });
-    expect([done.status, done.stdout, done.stderr]).toEqual([0, '', '']);
-    await until(() => existsSync(join(directory, 'notifications')));
-    expect(requests).toEqual([`/${SECRET}`]);
-  });
-
-  test('has the URL in no arguments and no environment', async () => {
-    let answer = () => {};
-    const port = await listen(createServer(answering((_, response) => (answer = () => response.end()))));
-    configure(
-      `notifyCommand: [${program(`sleep 600 & echo $$ > ${told}; wait`)}]\nnotifyWebhook: http://127.0.0.1:${port}/${SECRET}`,
-    );
-    ended(0);
-    const end = notifier('ended');
-    await until(() => existsSync(told) && readFileSync(told, 'utf8') !== '');
-    const read = (pid: string, file: string) => {
-      try {
-        return readFileSync(`/proc/${pid}/${file}`, 'latin1');
-      } catch {
-        return '';
-      }
-    };
-    const shown = readdirSync('/proc')
-      .filter((name) => /^\d+$/.test(name) && name !== String(process.pid))
-      .filter((pid) =>
-        ['cmdline', 'environ'].some((file) => read(pid, file).includes('secret-of-the-webhook')),
-      );
-    expect(shown).toEqual([]);
-    sendSignal(-Number(readFileSync(told, 'utf8')), 'SIGKILL');
-    await until(() => {
-      answer();
-      return children.every(({ exitCode }) => exitCode !== null);
-    });
-    expect(await end).toBe(0);
-    expect(log()).not.toContain('secret');
   });
 
   test('logs that the configuration has a mistake', async () => {

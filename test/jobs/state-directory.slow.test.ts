@@ -265,19 +265,6 @@ describe('the state directory', () => {
     expect(readFileSync(told, 'utf8')).toBe('1\n2\n');
     expect(await machine.states()).toEqual(['free', 'free']);
   });
-
-  test('knows no jobs of another state directory', async () => {
-    const other = new Jobs(machine, { env: { XDG_STATE_HOME: join(machine.directory, 'other') } });
-    await jobs.submit(['true']);
-    await jobs.wait(1);
-    expect(await other.submit(['--', ...machine.untilFile('go')])).toBe(1);
-    await other.reach(1, 'running');
-    expect((await jobs.find(1)).state).toBe('completed');
-    expect((await jobs.run(['cancel', '1'])).stderr).toMatch(/had ended already/);
-    expect((await other.find(1)).state).toBe('running');
-    machine.touch('go');
-    expect(await other.wait(1)).toBe(0);
-  });
 });
 
 describe.skipIf(noNobody)('another user in the lock directory', () => {
@@ -303,13 +290,6 @@ describe.skipIf(noNobody)('another user in the lock directory', () => {
     await jobs.reach(id, 'running');
     machine.touch('go');
     expect(await jobs.wait(id)).toBe(2);
-  });
-
-  test('who makes all of its names is named', async () => {
-    await machine.runCommand(['run', 'true']); // makes the directory
-    await as(NOBODY, `touch ${mine()}; for i in $(seq 15); do touch ${mine()}.$i; done`);
-    expectSentence(await jobs.run(['submit', 'true']), 73, /belongs to somebody else/);
-    expect(await jobs.list()).toEqual([]);
   });
 });
 
@@ -541,35 +521,4 @@ describe('--output', () => {
       expect(own.processes()).toEqual([]);
     },
   );
-
-  test('a FIFO is refused, also when a job is submitted once more', async () => {
-    const path = join(machine.directory, 'log-2');
-    spawnSync('mkfifo', [path]);
-    expectSentence(await jobs.run(['submit', '--output', path, 'true']), 64, /not an ordinary file/);
-    await jobs.submit(['--output', join(machine.directory, 'log-%j'), 'true']);
-    await jobs.wait(1);
-    expectSentence(await jobs.run(['resubmit', '1']), 64, /not an ordinary file/);
-    expect(await states()).toEqual(['1 completed']);
-  });
-
-  test('/dev/full is the command’s own trouble, and nothing that logs prints', async () => {
-    await jobs.submit(['--output', '/dev/full', '--', 'sh', '-c', 'echo said || exit 5']);
-    expect(await jobs.wait(1)).toBe(5);
-    expectSentence(await jobs.run(['logs', '1']), 64, /not an ordinary file/);
-  });
-
-  test('a directory that vanishes takes the output with it, and not the job', async () => {
-    const directory = join(machine.directory, 'logs');
-    mkdirSync(directory);
-    await jobs.submit(['--output', 'logs/%j', '--', ...machine.untilFile('go', 4, 'echo begun; ')], {
-      cwd: machine.directory,
-    });
-    await jobs.reach(1, 'running');
-    rmSync(directory, { recursive: true });
-    machine.touch('go');
-    expect(await jobs.wait(1)).toBe(4);
-    expectSentence(await jobs.run(['logs', '1']), 64, /can't be read/);
-    expectSentence(await jobs.run(['resubmit', '1']), 64, /does not exist/);
-    expect(await states()).toEqual(['1 failed']);
-  });
 });

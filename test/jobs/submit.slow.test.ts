@@ -14,10 +14,10 @@ import { describe, expect, test } from 'vitest';
 import { writeBlock } from '../../lib/jobs/job-record.ts';
 import { checkJobOptions } from '../../lib/jobs/job-request.ts';
 import { fixture } from '../support/keeper.ts';
-import { command, finished, launcher, Machine, output, python } from '../support/machine.ts';
+import { command, finished, launcher, type Machine, output, python } from '../support/machine.ts';
 import { sendSignal, stat } from '../support/processes.ts';
 import { until } from '../support/time.ts';
-import { Jobs, jobTest } from './background.ts';
+import { type Jobs, jobTest } from './background.ts';
 
 let machine: Machine;
 let jobs: Jobs;
@@ -223,23 +223,6 @@ test('--retry 9:75 starts a job anew that asks for it by this exit code, and no 
   expect(await jobs.find(id)).toMatchObject({ state: 'failed', retried: 1 });
 });
 
-test('a job that fails takes a new turn, and is cancelled for good', async () => {
-  const marker = join(machine.directory, 'retried');
-  const failing = ['sh', '-c', `echo x >> ${marker}; ${machine.untilFile('go')[2]}; exit 1`];
-  const id = await jobs.submit(['--retry', '9', '-n2', '--', ...failing]);
-  await jobs.reach(id, 'running');
-  const other = await jobs.submit(['-n2', '--', ...machine.untilFile('end')]);
-  await jobs.reach(other, 'waiting');
-  machine.touch('go');
-  await jobs.reach(other, 'running');
-  expect(await jobs.find(id)).toMatchObject({ state: 'waiting', retried: 1 });
-  expect(await jobs.run(['cancel', String(id)])).toMatchObject({ code: 0 });
-  machine.touch('end');
-  expect(await jobs.wait(other)).toBe(0);
-  expect(await jobs.find(id)).toMatchObject({ state: 'cancelled' });
-  expect(readFileSync(marker, 'utf8')).toBe('x\n');
-});
-
 describe('order', () => {
   test('--after waits for the end, --after-ok for exit code 0', async () => {
     const first = await jobs.submit(['--name', 'first', '--', ...machine.untilFile('go'), ';', 'exit 1']);
@@ -405,10 +388,6 @@ test('Node.js is started once for submit and the job together', async () => {
   }
 });
 
-test('a job that doesn’t wait has no slot in the queue that it would wait behind', async () => {
-  expect(await jobs.wait(await jobs.submit(['--no-wait', '--', 'true']))).toBe(0);
-});
-
 test('submit --no-wait prints a number once the job has its GPUs; otherwise it ends with 75 and leaves nothing', async () => {
   const first = await jobs.submit(['-n2', '--no-wait', '--', ...machine.untilFile('go')]);
   expect(await jobs.reach(first, 'running')).toMatchObject({ gpus: [{ index: 0 }, { index: 1 }] });
@@ -516,27 +495,6 @@ test('an output file of the user has ordinary permissions, also in a directory t
   expect(statSync(join(directory, 'log')).mode & 0o777).toBe(0o666 & ~process.umask());
 });
 
-test('odd names and notes are shown as they are, and are names of files, never of directories', async () => {
-  const name = '%j$(id)`";\'é*';
-  const note = '-- $(id) %n "é" <b>';
-  const words = ['--name', name, `--note=${note}`, '--output', '%n-%j-%%j', '--', 'echo', 'said'];
-  const id = await jobs.submit(words, { cwd: machine.directory });
-  expect(await jobs.wait(name)).toBe(0);
-  expect(await jobs.find(id)).toMatchObject({ name, note, output: join(machine.directory, `${name}-1-%j`) });
-  expect(await jobs.logs(name)).toBe('said\n');
-  expect((await jobs.run(['jobs'])).stdout).toContain(` ${name.slice(0, 11)}… `);
-  for (const up of ['.', '..']) {
-    const { code, stderr } = await jobs.run(['submit', '--name', up, '--output', '%n', 'true'], {
-      cwd: machine.directory,
-    });
-    expect({ code, stderr }).toMatchObject({
-      code: 64,
-      stderr: expect.stringMatching(/^gpu-owner: --output: /),
-    });
-  }
-  expect(await jobs.list()).toHaveLength(1);
-});
-
 test('a run in the foreground is listed, too', async () => {
   const child = machine.startCommand([
     'run',
@@ -596,46 +554,6 @@ describe('a job whose number can’t be told doesn’t start', () => {
     ).toMatchObject(refused);
     expect(await jobs.list()).toEqual([]);
   });
-});
-
-test('a job that is to follow a thousand others starts after them', async () => {
-  expect(await jobs.submit(['--name', 'first', '--', 'true'])).toBe(1);
-  expect(await jobs.wait(1)).toBe(0);
-  const file = readFileSync(join(jobs.directoryOf(1), 'job'), 'latin1');
-  const ids = Array.from({ length: 1_000 }, (_, i) => i + 1);
-  for (const id of ids.slice(1)) {
-    mkdirSync(jobs.directoryOf(id));
-    const text = file.replace('"id":1,', `"id":${id},`).replace('"first"', `"job-${id}"`);
-    writeFileSync(join(jobs.directoryOf(id), 'job'), text, 'latin1');
-  }
-  const names = ids.slice(0, -1).map((id) => (id === 1 ? 'first' : `job-${id}`));
-  expect(await jobs.submit(['--after', names.join(','), '--after-ok', '1000', '--', 'echo', 'ran'])).toBe(
-    1_001,
-  );
-  expect(await jobs.wait(1_001)).toBe(0);
-  expect(await jobs.logs(1_001)).toBe('ran\n');
-  const { after } = await jobs.find(1_001);
-  expect(after).toEqual(ids);
-});
-
-test('a job on more GPUs than its record has room for names some, and all the rest', async () => {
-  const large = new Machine('64');
-  const many = new Jobs(large);
-  const id = await many.submit(['-n', '64', '--for', '1h', '--', 'sleep', '60']);
-  const { gpus, started, until: limit, count } = await many.reach(id, 'running');
-  expect({ count, started, limit }).toEqual({
-    count: 64,
-    started: expect.any(String),
-    limit: expect.any(String),
-  });
-  expect(gpus.length).toBeGreaterThan(40);
-  expect(gpus.map(({ index }: { index: number }) => index)).toEqual([...gpus.keys()]);
-  expect((await many.run(['jobs', String(id)])).stdout).toMatch(
-    new RegExp(`^GPUs .*,${gpus.length - 1} and ${64 - gpus.length} more$`, 'm'),
-  );
-  expect(await many.logs(id)).toBe('');
-  await many.end();
-  await large.close();
 });
 
 test.each([

@@ -85,12 +85,6 @@ test('the signal before the limit reaches the command once, and the SIGTERM come
   expect(ended).toMatchObject({ code: 124, stdout: 'ready\nusr1\nterm\n' });
 });
 
-test('a command that its notice ends has not reached the limit', async () => {
-  const options = [...limit(NEVER), '--notice', `10:${NEVER - LIMIT / 2}`];
-  const ended = await complete({ options, command: ['sleep', '600'] });
-  expect(ended).toMatchObject({ code: 138, stderr: '' });
-});
-
 test('the limit is kept when the keeper is killed, and the notice isn’t repeated', async () => {
   const { leases } = workspace();
   const options = [...limit(4_000), '--notice', '10:2000'];
@@ -101,15 +95,6 @@ test('the limit is kept when the keeper is killed, and the notice isn’t repeat
   expect(running.stdout).toBe('ready\nusr1\nterm\n');
   expect(running.stderr).toMatch(/the keeper \(process \d+\) was killed; .*\n.* the time limit of 4000ms is/);
   expect(await probe.isHeld(leases[0] as string)).toBe(false);
-});
-
-test('Python’s processes of multiprocessing and subprocess end with the job', async () => {
-  const { directory, leases } = workspace();
-  const command = [python, fixture('python_processes.py'), directory];
-  const running = launch({ leases, options: limit(LIMIT, 300), command });
-  const pids = await stubbornPids(directory);
-  expect((await running.exited).code).toBe(124);
-  expect(pids.filter(isAlive)).toEqual([]);
 });
 
 test.each(['keeper', 'front'] as const)(
