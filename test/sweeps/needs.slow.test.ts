@@ -90,16 +90,6 @@ describe.skipIf(noRedis !== null)(`needs of tasks${noRedis === null ? '' : ` (${
     expect(starts()).toEqual(['1 2', '2 2', '3 2', '4 2', '5 2', '6 2']);
   });
 
-  test('exp run says it for the whole list, and a later start without the option keeps it', async () => {
-    const first = await host(1)(['run', '--gpus', '1', ...sweep('1,2')]);
-    expect(first, first.stderr).toMatchObject({ code: 0 });
-    const end = await managed('3,4', '--gpus-per-task', '2');
-    const again = await host(2)(['run', '--gpus', 'all', ...sweep('1,2,3,4,5')]);
-    expect(again, again.stderr).toMatchObject({ code: 0 });
-    expect(await end()).toMatchObject({ code: 0 });
-    expect(starts()).toEqual(['1 1', '2 1', '3 2', '4 2', '5 2']);
-  });
-
   test('a worker without GPUs of that size is refused', async () => {
     const end = await managed('1,2', '--min-free-memory', '40GiB');
     const small = await host(machineOf('NVIDIA T400 4GB'))(['worker', '--min-free-memory', '1GiB']);

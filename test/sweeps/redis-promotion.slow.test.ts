@@ -1,9 +1,7 @@
-// A sweep whose Redis is replaced by a promoted one, and the messages of a Redis that refuses logins.
-import { networkInterfaces } from 'node:os';
+// A sweep whose Redis is replaced by a promoted one.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, until } from '../support/machine.ts';
-import { freePort } from '../support/ports.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
 
 describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' : `: ${noRedis}`}`, () => {
@@ -78,30 +76,3 @@ describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' :
     expect(values.sort(), experiment.rows('results_grid').join()).toEqual(['1', '2', '3', '4', '5', '6']);
   });
 });
-
-const address = Object.values(networkInterfaces())
-  .flat()
-  .find((each) => each !== undefined && !each.internal && each.family === 'IPv4')?.address;
-const missing = noRedis ?? (address === undefined ? 'this machine has only a loopback address' : null);
-
-test.skipIf(missing !== null)(
-  `a Redis in protected mode says so${missing === null ? '' : ` (skipped: ${missing})`}`,
-  async () => {
-    const experiment = new Experiment(1);
-    const port = await freePort();
-    const server = await RedisServer.start({
-      settings: ['bind 0.0.0.0', `port ${port}`, 'protected-mode yes'],
-    });
-    try {
-      const status = ['status', '--queue', `redis://${address}:${port}?project=p`];
-      const { code, stderr } = await experiment.run(status);
-      expect({ code, stderr }).toEqual({
-        code: 69,
-        stderr: expect.stringMatching(/protected mode.*'requirepass'/),
-      });
-    } finally {
-      await server.remove();
-      await experiment.close();
-    }
-  },
-);

@@ -13,7 +13,7 @@ import { Network } from './network.ts';
 /** Seed of the first random sequence; the next one's is one more. */
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);
 /** For each test. */
-const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? 2);
+const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? (process.env.GPU_OWNER_SOAK ? 60 : 1));
 
 describe.skipIf(noRedis !== null)('Redis and SQLite', () => {
   let server: RedisServer;

@@ -153,13 +153,13 @@ export function testBulk(fixture: () => QueueFixture): void {
 
   test('many rows can be imported at once', async () => {
     const queue = await fixture().open();
-    await queue.enqueue(plainTasks(1_100));
+    await queue.enqueue(plainTasks(300));
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
     await takeFrom(queue);
     const rows = [...ids, ids[7] as string, 't-unknown'].map((id) => ({ id, result: { accuracy: 1 } }));
     const imported = await queue.importResults(rows);
     expect(imported).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
     expect(await queue.importResults([])).toEqual([]);
-    expect(await queue.counts()).toMatchObject({ active: 1, completed: 1_099 });
+    expect(await queue.counts()).toMatchObject({ active: 1, completed: 299 });
   });
 }

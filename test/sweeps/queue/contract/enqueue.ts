@@ -221,16 +221,16 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     const queue = await fixture().open();
     const controller = new AbortController();
     async function* slowly() {
-      for (const task of plainTasks(2_500)) {
-        if (task.parameters.width === 1_700) controller.abort();
+      for (const task of plainTasks(1_300)) {
+        if (task.parameters.width === 1_100) controller.abort();
         yield task;
       }
     }
     await expect(queue.enqueue(slowly(), { signal: controller.signal })).rejects.toThrow();
     const { pending } = await queue.counts();
-    expect(pending).toBeLessThan(2_500);
-    expect(await queue.enqueue(plainTasks(2_500))).toEqual({
-      added: 2_500 - pending,
+    expect(pending).toBeLessThan(1_300);
+    expect(await queue.enqueue(plainTasks(1_300))).toEqual({
+      added: 1_300 - pending,
       known: pending,
       placed: 0,
     });
@@ -239,7 +239,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
   test('the next enqueuing does the rest of one that was killed', async () => {
     const queue = await fixture().open();
     const remote = await fixture().remote();
-    const over = remote.ask('enqueueAllButLast', 2_500, 'exp1').then(
+    const over = remote.ask('enqueueAllButLast', 1_300, 'exp1').then(
       () => 'ended',
       (error: Error) => error.message,
     );
@@ -250,24 +250,24 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     expect(await Promise.race([seen(), over])).toBe('seen');
     await remote.kill();
     const { pending } = await queue.counts();
-    expect(pending).toBeLessThan(2_500);
-    expect(await queue.enqueue(plainTasks(2_500))).toEqual({
-      added: 2_500 - pending,
+    expect(pending).toBeLessThan(1_300);
+    expect(await queue.enqueue(plainTasks(1_300))).toEqual({
+      added: 1_300 - pending,
       known: pending,
       placed: 0,
     });
-    expect(await queue.counts()).toMatchObject({ pending: 2_500 });
-    expect((await rowOf(queue, 'exp1_2499_0')).state).toBe('pending');
+    expect(await queue.counts()).toMatchObject({ pending: 1_300 });
+    expect((await rowOf(queue, 'exp1_1299_0')).state).toBe('pending');
   });
 
   test('two processes that enqueue the same sweep make each task once', async () => {
     const remotes = [await fixture().remote(), await fixture().remote()];
     const added = await Promise.all(
-      remotes.map((remote) => remote.ask<{ added: number }>('enqueue', 1_500, 'exp1')),
+      remotes.map((remote) => remote.ask<{ added: number }>('enqueue', 600, 'exp1')),
     );
-    expect(added.reduce((sum, each) => sum + each.added, 0)).toBe(1_500);
+    expect(added.reduce((sum, each) => sum + each.added, 0)).toBe(600);
     const rows = await all((await fixture().open()).tasks());
-    expect(new Set(rows.map(({ task }) => task.name)).size).toBe(1_500);
-    expect(rows[1_499]?.task.name).toBe('exp1_1499_2');
+    expect(new Set(rows.map(({ task }) => task.name)).size).toBe(600);
+    expect(rows[599]?.task.name).toBe('exp1_599_2');
   });
 }

@@ -2,13 +2,16 @@ import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { pause, processorTime, quickest } from '../../../support/time.ts';
-import type { QueueFixture } from '../conformance.ts';
+import type { Engine, QueueFixture } from '../conformance.ts';
 import { plainTasks } from '../fixtures/tasks.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 
 /** Many processes, and many tasks. */
-export function testManyProcesses(fixture: () => QueueFixture): void {
+export function testManyProcesses(
+  fixture: () => QueueFixture,
+  { seesProcesses }: Pick<Engine, 'seesProcesses'>,
+): void {
   const processes = SOAK ? 16 : 4;
   test(`${processes} processes never start a task twice`, { timeout: 120_000 }, async () => {
     const count = SOAK ? 10_000 : 150;
@@ -27,24 +30,29 @@ export function testManyProcesses(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toMatchObject({ completed: count });
   });
 
-  test('workers that are killed all the time lose nothing', { timeout: 120_000 }, async () => {
-    const witness = join(fixture().directory, 'witness');
-    mkdirSync(witness);
-    const queue = await fixture().open();
-    const count = SOAK ? 5_000 : 150;
-    await queue.enqueue(plainTasks(count));
-    for (let times = 0; times < (SOAK ? 50 : 2); times++) {
-      const remotes = await Promise.all([fixture().remote(), fixture().remote(), fixture().remote()]);
-      for (const remote of remotes) void remote.ask('consume', witness).catch(() => {});
-      await pause(100 + Math.random() * 100);
-      await Promise.all(remotes.map((remote) => remote.kill()));
-    }
-    const last = await fixture().remote();
-    await last.ask('consume', witness);
-    expect(existsSync(join(witness, 'double'))).toBe(false);
-    expect(await queue.counts()).toMatchObject({ pending: 0, active: 0, completed: count });
-    expect(await queue.completions(0, count + 1)).toHaveLength(count);
-  });
+  // Elsewhere, most of the time is spent waiting for locks to end.
+  test.skipIf(!seesProcesses && !SOAK)(
+    'workers that are killed all the time lose nothing',
+    { timeout: 120_000 },
+    async () => {
+      const witness = join(fixture().directory, 'witness');
+      mkdirSync(witness);
+      const queue = await fixture().open();
+      const count = SOAK ? 5_000 : 150;
+      await queue.enqueue(plainTasks(count));
+      for (let times = 0; times < (SOAK ? 50 : 2); times++) {
+        const remotes = await Promise.all([fixture().remote(), fixture().remote(), fixture().remote()]);
+        for (const remote of remotes) void remote.ask('consume', witness).catch(() => {});
+        await pause(100 + Math.random() * 100);
+        await Promise.all(remotes.map((remote) => remote.kill()));
+      }
+      const last = await fixture().remote();
+      await last.ask('consume', witness);
+      expect(existsSync(join(witness, 'double'))).toBe(false);
+      expect(await queue.counts()).toMatchObject({ pending: 0, active: 0, completed: count });
+      expect(await queue.completions(0, count + 1)).toHaveLength(count);
+    },
+  );
 
   test.skipIf(!SOAK)(
     '100000 tasks are enqueued and counted in reasonable time',
