@@ -1,8 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { alice, RUN, startHolder } from '../support/holders.ts';
-import { finished, Machine, until, whyNotNobody } from '../support/machine.ts';
-import { nameOf } from '../support/processes.ts';
-import { timeoutMs, withTimeouts } from '../support/time.ts';
+import { RUN, startHolder } from '../support/holders.ts';
+import { finished, Machine } from '../support/machine.ts';
 import { Waiters } from './waiters.ts';
 
 let machine: Machine;
@@ -47,15 +45,6 @@ test('GPUs that are kept for a large request may be used until it can start, by 
   expect(large.exitCode).toBeNull();
 });
 
-test('without a limit of the leases that it waits for, nobody knows when a request starts', async () => {
-  const endless = await holder('-n', '2');
-  const large = finished(machine.startCommand([...RUN, '-n', '4', '--', 'true']));
-  await waiters.untilWaiting(1);
-  expect((await machine.runCommand([...RUN, '--no-wait', '--for', '1s', '--', 'true'])).code).toBe(75);
-  endless.stdin?.end();
-  expect((await large).code).toBe(0);
-});
-
 test('a request that waits already is served when a GPU comes free that is kept for longer than it needs', async () => {
   await holder('-n', '3', '--for', '4h');
   const last = await holder();
@@ -67,26 +56,3 @@ test('a request that waits already is served when a GPU comes free that is kept 
   expect((await short).code).toBe(0);
   await waiters.untilWaiting(1);
 });
-
-test.skipIf(whyNotNobody() !== null).each([
-  ['a share', 'order: fifo\n', ['--memory', '10GiB']],
-  ['more GPUs than its user may have', 'order: fifo\nlimits: { gpus: 1 }\n', []],
-])(
-  'a request that kept GPUs can’t be lent to waits in the small process: %s',
-  async (_, configuration, options) => {
-    machine.configure(configuration);
-    await holder('-n', '2', '--for', '4h');
-    await startHolder(machine, ['--for', '4h'], alice);
-    // So many, that the one behind doesn't look by itself.
-    for (let i = 1; i <= 4; i++) {
-      machine.startCommand([...RUN, '-n', '4', '--', 'true']);
-      await waiters.untilWaiting(i);
-    }
-    const env = withTimeouts({ handoverBehind: timeoutMs('handoverBehind', 300) });
-    const words = ['submit', '--placeholder', 'none', '--for', '1h', ...options, '--', 'true'];
-    expect((await machine.runCommand(words, { ...alice, env })).code).toBe(0);
-    await waiters.untilWaiting(5);
-    const { pid } = (await waiters.queue())[4];
-    await until(() => nameOf(pid) === 'gpu-owner-wait');
-  },
-);

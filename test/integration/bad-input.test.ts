@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { type Finished, Machine, root } from '../support/machine.ts';
+import { type Finished, Machine } from '../support/machine.ts';
 import { processesWith } from '../support/processes.ts';
 
 let machine: Machine;
@@ -39,22 +39,15 @@ describe('the command', () => {
     // Counts
     [['-n', '0,1'], 64, /-n: '0,1' is not a number of GPUs; use 1, 2, …, or, .*, --devices 0,1$/m],
     [['-n', '0'], 64, /-n: 0 is not a number of GPUs; use 1, 2, …/],
-    [['-n', 'abc'], 64, /-n: 'abc' is not a number of GPUs/],
-    [['-n', ''], 64, /-n: '' is not a number of GPUs/],
     [['-n', ODD], 64, /-n: 'red' is not a number of GPUs/],
     [['-n', '5'], 64, /5 GPUs asked for, but this machine has 4:\n {2}GPU 0: free\n/],
     // Which GPUs
     [['--devices', '9'], 64, /--devices: this machine has no GPU '9'\. There are 0 \(Simulated GPU, GPU-/],
     [['--devices', '0-9'], 64, /--devices: '0-9' names GPU 4 to 9, which this machine doesn't have/],
-    [['--devices', '-1'], 64, /--devices: '-1' isn't the index of a GPU/],
     [['--devices', 'GPU-ffff'], 64, /--devices: this machine has no GPU 'GPU-ffff'/],
     [['--devices', 'GPU-0000'], 64, /'GPU-0000' is the beginning of 4 UUIDs; write more of it/],
     [['--devices', '0:1'], 64, /this machine has no MIG instance '0:1'/],
-    [['--devices', ''], 64, /--devices: '' isn't a GPU/],
-    [['--devices', '0,,1'], 64, /--devices: '0,,1' has an empty entry/],
     [['--devices', LONG], 64, /--devices: 'x{59}…' isn't the name of a GPU/],
-    [['--devices', ODD], 64, /--devices: 'red' isn't the name of a GPU/],
-    [['--exclude', '7'], 64, /--exclude: this machine has no GPU '7'/],
     [
       ['--exclude', '0-3'],
       64,
@@ -75,7 +68,6 @@ describe('the command', () => {
       64,
       new RegExp(`^gpu-owner: ${option}: '.*' is not ${what}`),
     ]),
-    [['--max-utilization', '101'], 64, /'101' is not a percentage from 0 to 100/],
     [['--min-free-memory', '999TiB', '--no-wait'], 75, /has only 79\.5 GiB|has only 80 GiB of memory in all/],
     [
       ['--max-used-memory', '500'],
@@ -86,43 +78,26 @@ describe('the command', () => {
     [['--wait=abc'], 64, /--wait: 'abc' is not a duration; use '30s'/],
     [['report', '--since', '7'], 64, /--since: '7' is not a duration without its unit; use .* or '7d'$/m],
     // Time limits
-    [['--for', 'soon'], 64, /--for: 'soon' is not a duration; use '30s'/],
     [['--for', '0'], 64, /--for: '0' leaves no time; use '90s'/],
     [['--for'], 64, /--for needs a value, but '--' follows/],
     [['--signal', 'USR1@5m'], 64, /--signal needs a time limit; for example: --for 4h --signal USR1@5m/],
-    [['--for=4h', '--signal', 'USR1'], 64, /--signal: 'USR1' is not a signal and how long before the limit/],
-    [['--for=4h', '--signal', 'USER1@5m'], 64, /--signal: 'USER1' is not a signal; did you mean USR1\?/],
     [['--for=4h', '--signal', 'SIGKILL@5m'], 64, /--signal: no program can catch KILL; use another/],
     [['--for=4h', '--signal', 'USR1@0'], 64, /--signal: '0' must be more than 0 and less than the limit/],
-    [['--for=5m', '--signal', 'USR1@5m'], 64, /--signal: '5m' must be .* less than the limit, which is 5m/],
-    [['hold', '--for', '4h'], 64, /there is no option --for/],
     // Options
     [['--min-fre-memory', '1'], 64, /there is no option --min-fre-memory; did you mean --min-free-memory\?/],
-    [['--wiat'], 64, /there is no option --wiat; did you mean --wait\?/],
-    [['--GPUS=2'], 64, /there is no option --GPUS; did you mean --gpus\?/],
     [['-x'], 64, /there is no option -x; see --help/],
-    [['cancel', 'all'], 64, /you have no job all on this machine/],
     [['--no–wait'], 64, /there is no option --no–wait; did you mean --no-wait\?/],
     [['--memory', '150%'], 64, /'150%' is not a percentage from 0 to 100; use '20GiB' or '25%'$/m],
     [['cancel', '--all', '1'], 64, /--all means all jobs; leave out the others/],
-    [['cancel', '5-3'], 64, /'5-3' is not a range of 1 to 1000 jobs, such as 4-6/],
-    [
-      ['submit', '--name', 'a:b', 'true'],
-      64,
-      /'a:b' would be taken for another machine's job; leave out the colon/,
-    ],
     [['submit', '--name', 'a,b', 'true'], 64, /'a,b' would be taken for several jobs; leave out the comma/],
     [['submit', '--name', '17_3', 'true'], 64, /'17_3' would be taken for a job's number; use a word/],
     [[`--${LONG}`], 64, /there is no option --x+…/],
     [[`--${ODD}`], 64, /there is no option --red; see --help/],
     [['--__proto__=1'], 64, /there is no option --__proto__/],
     [['-n'], 64, /-n needs a value/],
-    [['-n', '--no-wait'], 64, /-n needs a value, but '--no-wait' follows/],
     [['--force=yes'], 64, /--force takes no value/],
     [['--wait', '--no-wait'], 64, /--wait and --no-wait contradict each other/],
     [['--placeholder', 'maybe'], 64, /--placeholder: 'maybe' is not valid; use 'auto', 'keep' or 'none'/],
-    [['--visible-devices', 'name'], 64, /--visible-devices: 'name' is not valid; use 'uuid' or 'index'/],
-    [['--simulate', ''], 64, /--simulate needs a number of GPUs/],
     [['--simulate', '../4'], 64, /the simulated machine '\.\.\/4' can't be read \(ENOENT\): name a file/],
     // Commands
     [['find', 'train.py'], 64, /'train\.py' is not expected here; see --help/],
@@ -133,14 +108,11 @@ describe('the command', () => {
       /'4' would be the command; write --wait=4s, --wait=4m, --wait=4h or --wait=4d$/m,
     ],
     [['status', '2s'], 64, /'2s' is not expected here; see --help/],
-    [['status', ODD], 64, /'red' is not expected here/],
     [['statsu'], 64, /there is no command 'statsu'; did you mean 'status'\?/],
     [['python3', 'a b'], 64, /there is no command 'python3'; write: gpu-owner run python3 'a b'$/m],
     [['-n', '2', '--', 'ls'], 64, /options follow the name of a command; see gpu-owner --help$/m],
-    [['--frobnicate'], 64, /options follow the name of a command; see gpu-owner --help$/m],
     [[''], 64, /there is no command ''/],
     [[ODD], 64, /there is no command 'red'/],
-    [['__proto__'], 64, /there is no command '__proto__'/],
   ];
   const shown = CASES.map(
     ([args, ...rest], at) =>
@@ -221,10 +193,6 @@ describe('the command', () => {
     expect(await said('abc', 'x')).toMatch(/there is no command 'abc'; see gpu-owner --help$/m);
   });
 
-  test('prints its version for -v', async () => {
-    expect((await machine.runCommand(['-v'])).stdout).toBe((await machine.runCommand(['--version'])).stdout);
-  });
-
   test('prints the help without arguments, and exits as after a mistake', async () => {
     const { code, stdout } = await machine.runCommand([]);
     expect(code).toBe(64);
@@ -269,7 +237,7 @@ describe('the command', () => {
     const run = (env: Record<string, string | undefined>) =>
       machine.runCommand(['status'], { env: { GPU_OWNER_SIMULATE: undefined, ...env } });
     const whole = readFileSync(join(binaries(), 'simulator/libnvidia-ml.so.1'));
-    for (const length of [20_000, 100, 0]) {
+    for (const length of [20_000, 0]) {
       writeFileSync(path, whole.subarray(0, length));
       const result = await run({ GPU_OWNER_NVML_LIBRARY: path });
       expect(result).toMatchObject({ code: 69, signal: null });
@@ -313,13 +281,6 @@ describe('the command', () => {
     expect(inside.stdout).toMatch(/^ERR_PLACEHOLDER .*libcuda\.so\.1: it is cut off: /);
   });
 
-  test('refuses a library that is something else', async () => {
-    const env = { GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libcuda.so.1') };
-    const result = await machine.runCommand(['status'], { env });
-    expect(result.code).toBe(69);
-    expectMessage(result, /libcuda\.so\.1 lacks nvml\w+: it is not NVIDIA's management library/);
-  });
-
   test('says without a CUDA library what the placeholder needs, and how to do without', async () => {
     const env = { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' };
     const result = await machine.runCommand(['run', '--', 'echo', 'it ran'], { env });
@@ -359,32 +320,15 @@ describe('the library', () => {
   /** JavaScript that must throw, the error's code and its message. */
   const CASES: [source: string, code: string, message: RegExp][] = [
     ['new GPUOwner(0)', INVALID, /^count: 0 is not a number of GPUs; use 1, 2, …/],
-    ['new GPUOwner(-1)', INVALID, /^count: -1 is not/],
     ['new GPUOwner(1.5)', INVALID, /^count: 1\.5 is not/],
-    ['new GPUOwner(NaN)', INVALID, /^count: NaN is not/],
-    ['new GPUOwner(Infinity)', INVALID, /^count: Infinity is not/],
-    ['new GPUOwner(2 ** 60)', INVALID, /^count: 1152921504606847000 is not/],
     ['new GPUOwner(5)', INVALID, /^5 GPUs asked for, but this machine has 4:/],
     ["new GPUOwner('abc')", INVALID, /^options must be a number of GPUs \(2\), or an object .* not 'abc'/],
-    ["new GPUOwner('2')", INVALID, /^options must be a number of GPUs/],
     ['new GPUOwner(null)', INVALID, /^options must be .* not null/],
-    ['new GPUOwner(true)', INVALID, /not true/],
-    ['new GPUOwner([2])', INVALID, /not a list/],
-    ['new GPUOwner(() => 2)', INVALID, /not a function/],
     ['new GPUOwner(Symbol())', INVALID, /not a symbol/],
-    ['new GPUOwner(2n)', INVALID, /not 2n/],
-    ['new GPUOwner({ count: 0 })', INVALID, /^count: 0/],
     ["new GPUOwner({ count: 'abc' })", INVALID, /^count: 'abc'/],
-    ["new GPUOwner({ count: '2' })", INVALID, /^count: '2'/],
-    ['new GPUOwner({ count: null })', INVALID, /^count: null/],
-    ['new GPUOwner({ count: {} })', INVALID, /^count: an object/],
     ['new GPUOwner(2, { count: 3 })', INVALID, /^count is given twice, as 2 and as 3/],
-    ['new GPUOwner({}, { count: 3 })', INVALID, /^options are given twice/],
-    ["new GPUOwner(2, 'x')", INVALID, /^options must be an object/],
     ['new GPUOwner({ cuont: 2 })', INVALID, /^there is no option 'cuont'; did you mean 'count'\?/],
-    ['new GPUOwner({ maxWait: 5 })', INVALID, /^there is no option 'maxWait'/],
     [`new GPUOwner(JSON.parse('{"__proto__": 1}'))`, INVALID, /^there is no option '__proto__'/],
-    ['new GPUOwner({ constructor: 1 })', INVALID, /^there is no option 'constructor'/],
     ["new GPUOwner({ '\\u001b[31mred\\u202e': 1 })", INVALID, /^there is no option 'red'/],
     ["new GPUOwner({ ['x'.repeat(1e6)]: 1 })", INVALID, /^there is no option 'x{59}…'/],
     ...[
@@ -395,13 +339,11 @@ describe('the library', () => {
       'maxTemperature',
       'lockTimeout',
     ].flatMap((option) =>
-      ["'abc'", "''", '-1', 'NaN', 'Infinity', 'null', '{}', '[1]', 'true', "'x'.repeat(1e6)"].map(
-        (value): [string, string, RegExp] => [
-          `new GPUOwner({ ${option}: ${value} })`,
-          INVALID,
-          new RegExp(`^${option}: .* is not a`),
-        ],
-      ),
+      ["'abc'", '-1', 'NaN', "'x'.repeat(1e6)"].map((value): [string, string, RegExp] => [
+        `new GPUOwner({ ${option}: ${value} })`,
+        INVALID,
+        new RegExp(`^${option}: .* is not a`),
+      ]),
     ),
     ['new GPUOwner({ maxUtilization: 101 })', INVALID, /^maxUtilization: 101 is not a percentage/],
     [
@@ -409,19 +351,12 @@ describe('the library', () => {
       INVALID,
       /^devices: this machine has no GPU 'GPU-ffff'\. There are/,
     ],
-    ['new GPUOwner({ devices: 4 })', INVALID, /^devices: this machine has no GPU '4'/],
-    ['new GPUOwner({ devices: -1 })', INVALID, /^devices: -1 isn't a GPU/],
     ['new GPUOwner({ devices: [] })', INVALID, /^devices: an empty list allows no GPU/],
-    ['new GPUOwner({ devices: [[0]] })', INVALID, /^devices: a list isn't a GPU/],
     ["new GPUOwner({ devices: 'x'.repeat(1e6) })", INVALID, /^devices: 'x{59}…'/],
-    ['new GPUOwner({ exclude: 9 })', INVALID, /^exclude: this machine has no GPU '9'/],
     ["new GPUOwner({ exclude: '0-3' })", INVALID, /none may be used here/],
     ["new GPUOwner({ force: 'no' })", INVALID, /^force: 'no' is neither true nor false/],
-    ['new GPUOwner({ allowProcesses: 1 })', INVALID, /^allowProcesses: 1 is neither/],
     ['new GPUOwner({ placeholder: null })', INVALID, /^placeholder: null is not valid/],
-    ["new GPUOwner({ visibleDevices: 'name' })", INVALID, /^visibleDevices: 'name' is not valid/],
     ["new GPUOwner({ lockDirectory: 'locks' })", INVALID, /^lockDirectory: 'locks' is not an absolute path/],
-    ["new GPUOwner({ lockDirectory: '' })", INVALID, /^lockDirectory: ''/],
     ["new GPUOwner({ lockDirectory: '/tmp/a\\0b' })", INVALID, /^lockDirectory: /],
     ["new GPUOwner({ lockDirectory: '/' + 'x'.repeat(1e6) })", INVALID, /^lockDirectory: '\/x+…'/],
     [
@@ -444,19 +379,11 @@ describe('the library', () => {
       INVALID,
       /^minFreeMemory: 4 is not a size without its unit; use '4GiB'/,
     ],
-    ['GPUOwner.acquire(0)', INVALID, /^count: 0/],
-    ['GPUOwner.acquire(5)', INVALID, /^5 GPUs asked for, but this machine has 4/],
-    ['GPUOwner.acquire(null)', INVALID, /not null/],
     ["GPUOwner.acquire(1, { maxWait: '5' })", INVALID, /^maxWait: '5' is not a duration without its unit/],
     ['GPUOwner.acquire(1, { maxWait: -1 })', INVALID, /^maxWait: -1/],
-    ['GPUOwner.acquire(1, { maxWait: NaN })', INVALID, /^maxWait: NaN/],
     ['GPUOwner.acquire(1, { signal: {} })', INVALID, /^signal: an object is not an AbortSignal/],
-    ['GPUOwner.acquire(1, { signal: null })', INVALID, /^signal: null/],
-    ['GPUOwner.acquire(1, { sgnal: null })', INVALID, /did you mean 'signal'/],
     ['gpuOwner.getGPUs(null)', INVALID, /^options must be an object/],
-    ['gpuOwner.getGPUs({ count: 1 })', INVALID, /^there is no option 'count'/],
     ["gpuOwner.findFreeGPUs('x')", INVALID, /^options must be an object/],
-    ["gpuOwner.findFreeGPUs({ maxPower: 'x' })", INVALID, /^maxPower: 'x'/],
     ["gpuOwner.findFreeGPUsSync({ lockDirectory: 'locks' })", INVALID, /^lockDirectory: 'locks'/],
   ];
 
@@ -491,24 +418,6 @@ describe('the library', () => {
 
   test('accepts a right call after all these', () => {
     expect(results.get('a right one')?.code).toBe('4');
-  });
-
-  test('passes on the error of an option’s getter, and holds nothing', async () => {
-    const { stdout } = await machine.runScript(`
-      try { new GPUOwner({ get count() { throw new RangeError('mine') } }) } catch (error) { console.log(error.message) }
-      console.log(new GPUOwner(4).devices.length)`);
-    expect(stdout).toBe('mine\n4\n');
-  });
-
-  test('says in a worker thread where to claim instead', async () => {
-    const claim = `
-      const { parentPort, workerData } = require('node:worker_threads');
-      import(workerData).then(({ GPUOwner }) => new GPUOwner(1)).catch(({ code, message }) => parentPort.postMessage(code + ': ' + message))`;
-    const { stdout } = await machine.runScript(`
-      import { Worker } from 'node:worker_threads';
-      const workerData = ${JSON.stringify(join(root, 'dist/index.js'))};
-      new Worker(${JSON.stringify(claim)}, { eval: true, workerData, execArgv: [] }).on('message', (text) => console.log(text));`);
-    expect(stdout).toMatch(/^ERR_WORKER_THREAD: .*main thread, before starting worker threads/);
   });
 
   afterAll(expectNothingLeft);

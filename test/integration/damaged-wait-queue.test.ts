@@ -57,22 +57,5 @@ describe.skipIf(why !== null)(
       const calls = readFileSync(file, 'utf8').split('\n');
       expect(calls.filter((call) => call.includes('F_OFD_GETLK')).length).toBeLessThan(MAX_QUESTIONS);
     });
-
-    test('a waiting claim gets its GPU as well, and the queue works again afterwards', async () => {
-      const stranger = await damage();
-      const holder = await waiters.holder(2);
-      const waiting = waiters.waiter([{ name: 'late' }]);
-      const got = output(waiting, /got late/);
-      await output(waiting, /the wait queue can't be used/);
-      holder.release();
-      await got;
-      stranger.stdin?.end();
-      await new Promise((resolve) => stranger.once('close', resolve));
-      const again = await waiters.holder(2);
-      const next = waiters.waiter([{ name: 'next' }]);
-      await waiters.untilWaiting(1);
-      again.release();
-      await output(next, /got next/);
-    });
   },
 );

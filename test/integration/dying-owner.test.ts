@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output, pause } from '../support/machine.ts';
+import { finished, Machine, output } from '../support/machine.ts';
 import { quickest } from '../support/time.ts';
 
 let machine: Machine;
@@ -21,7 +21,7 @@ async function claimAfterKill(teardown: number) {
 }
 
 describe('the GPU of a holder that was just killed', () => {
-  test.each([0, 1_000])(
+  test.each([1_000])(
     'is claimed, not called busy, when the driver takes %i ms to forget it',
     async (teardown) => {
       const limit = teardown + 1_500;
@@ -42,31 +42,4 @@ describe('the GPU of a holder that was just killed', () => {
     expect(stderr).toMatch(/ERR_GPU_UNAVAILABLE/);
     expect(performance.now() - begin).toBeLessThan(12_000);
   });
-});
-
-test('a stranger that uses the GPU is not waited for', async () => {
-  machine = new Machine(1);
-  const stranger = machine.start(['python3', '-c', 'pass']);
-  await finished(stranger);
-  const { binaries } = await import('../support/binaries.ts');
-  const occupant = machine.start([
-    `${binaries()}/gpu-owner-simulator`,
-    'occupy',
-    '0',
-    '--memory',
-    '2GiB',
-    '--name',
-    'train',
-  ]);
-  await output(occupant, /ready (\d+)/);
-  const claim = async () => {
-    const { stdout, stderr } = await machine.runScript(
-      `const begin = performance.now(); try { new GPUOwner(1) } catch (error) { console.error(error.message); console.log(performance.now() - begin) }`,
-    );
-    expect(stderr).toMatch(/busy: train \(pid \d+, \w+\) uses 2\.4 GiB/);
-    return Number(stdout);
-  };
-  expect(await quickest(1_500, claim)).toBeLessThan(1_500);
-  occupant.kill('SIGKILL');
-  await pause(1);
 });

@@ -1,5 +1,3 @@
-// System calls that fail, as failing disks and limits make them: a sentence says which, and a claim goes on where it can.
-import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 import { whyNoTracing } from '../support/processes.ts';
@@ -15,7 +13,7 @@ const RUN = [process.execPath, command, 'run', '-n', '1', '--', 'echo', 'ran'];
 test('too few open files end in a sentence that names the limit, never in a stack trace', async () => {
   await machine.run(RUN);
   const said: string[] = [];
-  for (let files = 18; files < 40; files += 3) {
+  for (let files = 18; files < 40; files += 5) {
     const { code, stderr } = await machine.run([
       'sh',
       '-c',
@@ -64,7 +62,6 @@ describe.skipIf(whyNoTracing() !== null)('calls that fail on the disk [needs str
     const path = `${machine.lockDirectory}/acquisition.lock`;
     for (const [error, text] of [
       ['EIO', 'i/o error'],
-      ['EINTR:when=1', ''],
       ['EINTR', 'interrupted system call'],
     ]) {
       const { code, stdout, stderr } = await failing(path, 'read,pread64', error as string);
@@ -81,28 +78,5 @@ describe.skipIf(whyNoTracing() !== null)('calls that fail on the disk [needs str
     const { code, stderr } = await failing(machine.lockDirectory, 'fstat,newfstatat', 'EIO');
     expect(code).toBe(73);
     expect(stderr).toContain(`the lock directory ${machine.lockDirectory} can't be used: i/o error`);
-  });
-
-  test('a read of a log that fails, as file systems on a network do, ends in a sentence', async () => {
-    const output = join(machine.directory, 'log');
-    const own = (...words: string[]) => machine.run([process.execPath, command, ...words]);
-    expect(await own('submit', '--name', 'job', '--output', output, 'echo', 'hello')).toMatchObject({
-      code: 0,
-    });
-    expect(await own('wait', 'job')).toMatchObject({ code: 0 });
-    for (const [error, text] of [
-      ['ENOTCONN', 'socket is not connected'],
-      ['EINTR', 'interrupted system call'],
-    ]) {
-      const { code, stderr } = await machine.run([
-        ...['strace', '-f', '-qq', '-o', '/dev/null', '-P', output],
-        ...['-e', 'trace=read,pread64', '-e', `inject=read,pread64:error=${error}`],
-        ...[process.execPath, command, 'logs', 'job'],
-      ]);
-      expect({ code, stderr }).toEqual({
-        code: 71,
-        stderr: `gpu-owner: a file can't be used (read): ${text}.\n`,
-      });
-    }
   });
 });

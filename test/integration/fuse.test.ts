@@ -54,21 +54,6 @@ describe.skipIf(whyNot !== null)(`file systems in user space${whyNot === null ? 
     expect(stderr).toMatch(/over-network is on a network file system \(fuse\.sshfs\), whose locks/);
   });
 
-  test('an array runs whose jobs are kept over sshfs', async () => {
-    const env = { XDG_STATE_HOME: overNetwork };
-    const run = (...words: string[]) => machine.runCommand(words, { env });
-    expect(await run('submit', '--array', '0-4', '--', 'sh', '-c', 'exit $GPU_OWNER_ARRAY_ID')).toMatchObject(
-      {
-        code: 0,
-        stdout: '1\n',
-      },
-    );
-    expect((await run('wait', '1')).code).toBe(1);
-    expect((await run('wait', '1_0')).code).toBe(0);
-    expect((await run('wait', '1_4')).code).toBe(4);
-    expect((await run('logs', '1')).stdout).toContain('5 parts: 1 completed, 4 failed, 0 cancelled');
-  });
-
   test('a project over sshfs has its queue on one host, and on the other host an error recommends Redis', async () => {
     const sweep = ['--gpus', 'all', '--grid', 'x=1,2', '--', 'true'];
     const first = await onHost('alpha', ['exp', 'run', ...sweep], overNetwork);

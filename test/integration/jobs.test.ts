@@ -92,15 +92,6 @@ describe.each(['front', 'keeper'] as const)('when the %s is killed -9', (victim)
   });
 });
 
-test('a claim right after the end of a run finds the GPU free', async () => {
-  for (let i = 0; i < 5; i++) {
-    expect(await machine.runCommand(['run', '--no-wait', '--', 'true'])).toMatchObject({
-      code: 0,
-      stderr: '',
-    });
-  }
-});
-
 test('more GPUs than a record can name are all leased, and everybody can see by whom', async () => {
   await machine.close();
   machine = new Machine(64);

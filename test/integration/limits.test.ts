@@ -1,5 +1,5 @@
 // Limits of users, in whole processes. The holder of a lease is proved by files, not by records.
-import { type ChildProcess, execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -10,14 +10,10 @@ import {
   Machine,
   NOBODY,
   output,
-  processState,
   python,
-  until,
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
-import { nameOf } from '../support/processes.ts';
-import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const OTHER = bob.uid;
@@ -69,17 +65,10 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     expect((await machine.runCommand([...RUN, '-n', '3', '--', 'true'], alice)).code).toBe(64);
     const own = join(machine.directory, 'own');
     execFileSync('mkdir', ['-p', join(own, 'gpu-owner')]);
-    for (const [gpus, code] of [
-      [1, 64],
-      [4, 0],
-    ]) {
-      execFileSync('sh', ['-c', `echo 'limits: { gpus: ${gpus} }' > ${own}/gpu-owner/config.yaml`]);
-      chmodSync(join(own, 'gpu-owner/config.yaml'), 0o644);
-      const env = { XDG_CONFIG_HOME: own };
-      expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'], { ...alice, env })).code).toBe(
-        code,
-      );
-    }
+    execFileSync('sh', ['-c', `echo 'limits: { gpus: 1 }' > ${own}/gpu-owner/config.yaml`]);
+    chmodSync(join(own, 'gpu-owner/config.yaml'), 0o644);
+    const env = { XDG_CONFIG_HOME: own };
+    expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'], { ...alice, env })).code).toBe(64);
   });
 
   test('without --for, a command ends at the limit', async () => {
@@ -135,21 +124,6 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     for (const holder of [alices, bobs]) await endHolder(holder);
   });
 
-  test('a claim that is suspended between its choice and its lease gets no more', async () => {
-    machine.configure('limits: { gpus: 1 }\n');
-    const words = (gpu: string) => [...RUN, '--no-wait', '--devices', gpu];
-    const suspended = machine.startCommand([...words('0'), '--', 'true'], {
-      ...alice,
-      env: { GPU_OWNER_STOP_AT: 'chosen' },
-    });
-    const refused = finished(suspended);
-    await until(() => processState(suspended.pid as number) === 'T');
-    const second = await startHolder(machine, ['--devices', '1'], alice);
-    suspended.kill('SIGCONT');
-    expect((await refused).code).toBe(75);
-    await endHolder(second);
-  });
-
   test('a command of a sweep ends at the limit: its task has failed, and is not tried again', async () => {
     machine.configure('limits: { for: 1s }\n');
     const directory = join(machine.directory, 'sweep');
@@ -197,8 +171,8 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
       const witness = join(machine.directory, 'witness');
       mkdirSync(witness);
       chmodSync(witness, 0o777);
-      const look = `touch ${witness}/$$; ls ${witness} | wc -l; sleep 0.4; rm ${witness}/$$`;
-      const ends = [carol, dave, carol, dave, dave, carol, dave].map((user) =>
+      const look = `touch ${witness}/$$; ls ${witness} | wc -l; sleep 1; rm ${witness}/$$`;
+      const ends = [carol, dave, carol, dave, dave].map((user) =>
         finished(machine.startCommand([...RUN, '--', 'sh', '-c', look], user)),
       );
       const seen: number[] = [];
@@ -207,29 +181,6 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
         seen.push(Number(stdout));
       }
       expect(Math.max(...seen)).toBe(3);
-    });
-
-    test('where its leases can’t be counted, as the lock directory is full, its members get none', async () => {
-      configure(2);
-      const locks = join(machine.directory, 'full');
-      mkdirSync(locks);
-      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=64k,mode=1777', 'none', locks]);
-      try {
-        const env = { GPU_OWNER_LOCK_DIR: locks };
-        const run = (user: typeof alice) =>
-          machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], { ...user, env });
-        expect((await machine.runCommand([...RUN, '-n', '4', '--', 'true'], { env })).code).toBe(0);
-        execFileSync('sh', ['-c', `head -c 100000 /dev/zero >${locks}/fill 2>/dev/null || true`]);
-        const { code, stderr } = await run(carol);
-        expect(code).toBe(73);
-        expect(stderr).toMatch(
-          /the file job-\d+ can't be made in .* The limits of this machine .* count GPUs by/,
-        );
-        // Others only miss claims inside of jobs.
-        expect((await run(bob)).code).toBe(0);
-      } finally {
-        execFileSync('umount', ['-l', locks]);
-      }
     });
   });
 
@@ -255,54 +206,22 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     ]);
   });
 
-  test('waiters behind a request go on when its user gets other GPUs, and so has too many for it', async () => {
-    machine.configure(`order: fifo\nlimits: { users: { ${NOBODY}: { gpus: 2 } } }\n`);
-    const held = await startHolder(machine, ['--devices', '1']);
-    const env = withTimeouts({ handoverBehind: timeoutMs('handoverBehind', 300) });
-    const small = (child: ChildProcess) => nameOf(child.pid as number) === 'gpu-owner-wait';
-    // GPU 0 is kept for these. So many, that the one behind doesn't look by itself for a minute.
-    const waits = async (count: number, starting: typeof alice) => {
-      const request = ['--devices', '0-1', '-n', String(count), '--', 'true'];
-      const child = machine.startCommand([...RUN, ...request], { ...starting, env });
-      await output(child, /[Ww]aiting/);
-      return child;
-    };
-    const alices: ChildProcess[] = [];
-    for (let i = 0; i < 5; i++) alices.push(await waits(2, alice));
-    const bobs = await waits(1, bob);
-    const ended = finished(bobs);
-    await until(() => small(bobs), 30_000);
-    const other = await startHolder(machine, ['--devices', '2'], alice);
-    const began = Date.now();
-    expect((await ended).code).toBe(0);
-    expect(Date.now() - began).toBeLessThan(30_000);
-    // The others are served as soon as their user has fewer again.
-    const served = alices.map((child) => finished(child));
-    for (const child of [other, held]) child.stdin?.end();
-    for (const { code } of await Promise.all(served)) expect(code).toBe(0);
-  });
-
-  test('a record that another user forges neither lifts nor lowers a limit', async () => {
+  test('a record that another user forges does not lift a limit', async () => {
     machine.configure('limits: { gpus: 2 }\n');
-    const forge = (uid: number, starting: typeof alice) => {
-      const record = JSON.stringify({ user: 'x', uid, pid: 1, generation: 4711, boot: 'x' });
+    const forge = () => {
+      const record = JSON.stringify({ user: 'x', uid: OTHER, pid: 1, generation: 4711, boot: 'x' });
       const code = `import glob,sys
 for name in glob.glob(${JSON.stringify(join(machine.lockDirectory, 'GPU-*.lease'))}):
   with open(name, 'r+b', buffering=0) as file: file.write(${JSON.stringify(record)}.encode().ljust(4095) + b'\\n')
 open(${JSON.stringify(join(machine.lockDirectory, 'job-4711'))}, 'w').close()`;
-      return machine.run([python, '-c', code], starting);
+      return machine.run([python, '-c', code], bob);
     };
     const [held, others] = [await holds(2, alice), await holds(2, bob)];
-    expect((await forge(OTHER, bob)).stderr).toBe('');
+    expect((await forge()).stderr).toBe('');
     await endHolder(others);
     // Alice's two GPUs still count for her, and not for Bob.
     expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
     expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);
     await endHolder(held);
-    const bobs = await holds(2, bob);
-    expect((await forge(NOBODY, bob)).stderr).toBe('');
-    expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], alice)).code).toBe(0);
-    await endHolder(bobs);
-    expect(readdirSync(machine.lockDirectory)).toContain('job-4711');
   });
 });

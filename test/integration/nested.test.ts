@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import {
@@ -18,12 +18,11 @@ import {
   whyNotNobody,
 } from '../support/machine.ts';
 import { sendSignal, signalLiving, stat } from '../support/processes.ts';
-import { quickest } from '../support/time.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 const cudaUser = join(import.meta.dirname, '../cli/fixtures/cuda_user.py');
-const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 3;
-const CROWD = process.env.GPU_OWNER_SOAK ? 16 : 8;
+const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 2;
+const CROWD = process.env.GPU_OWNER_SOAK ? 16 : 6;
 
 let machine: Machine;
 beforeEach(() => {
@@ -55,10 +54,6 @@ function startJob(gpus: number, script: string, more: Starting = {}) {
   const args = ['run', '-n', String(gpus), '--placeholder', 'none', '--', 'sh', '-c', script];
   return machine.startCommand(args, starting(more));
 }
-
-/** A program of fixtures/, as words of a shell script within a job. */
-const program = (name: string, ...args: string[]) =>
-  [process.execPath, join(fixtures, name), ...args].join(' ');
 
 /** JavaScript with the library, as a word of a shell script within a job. */
 function script(source: string): string {
@@ -132,26 +127,13 @@ describe('a claim inside a run', () => {
     expect(stderr).toContain('GPU 3: not among the GPUs of the surrounding `gpu-owner run`');
   });
 
-  test('sees with find what it could claim, and with status the machine', async () => {
-    const { stdout } = await runJob(2, '$GO find -n 2; $GO find -n 3; echo $?; $GO status --json');
-    const [two, code, ...json] = stdout.split('\n');
-    expect([two, code]).toEqual([`${uuidOf(0)},${uuidOf(1)}`, '64']);
-    expect(JSON.parse(json.join('\n')).map(({ state }: { state: string }) => state)).toEqual([
-      'leased',
-      'leased',
-      'free',
-      'free',
-    ]);
-  });
-
   test('obeys CUDA_VISIBLE_DEVICES that the job has narrowed', async () => {
     const { stdout } = await runJob(
       2,
       `CUDA_VISIBLE_DEVICES=${uuidOf(1)} $GO run printenv CUDA_VISIBLE_DEVICES
-       env -u CUDA_VISIBLE_DEVICES $GO run -n 2 printenv CUDA_VISIBLE_DEVICES
        CUDA_VISIBLE_DEVICES=${uuidOf(3)} $GO run --no-wait true; echo $?`,
     );
-    expect(stdout).toBe(`${uuidOf(1)}\n${uuidOf(0)},${uuidOf(1)}\n64\n`);
+    expect(stdout).toBe(`${uuidOf(1)}\n64\n`);
   });
 });
 
@@ -182,39 +164,9 @@ describe('what the job itself does on its GPUs', () => {
     expect(stderr).toMatch(/GiB in use.*more than --max-used-memory allows/);
     expect(stderr).toMatch(/GiB of memory are free \(--min-free-memory/);
   });
-
-  test('does not make a GPU that has failed any better, and the others no worse', async () => {
-    const job = startJob(
-      2,
-      'echo begun; read x; $GO run printenv CUDA_VISIBLE_DEVICES; $GO run -n 2 true; echo $?',
-    );
-    const outcome = finished(job);
-    await output(job, /begun/);
-    machine.set('gpu=0', 'lost=on');
-    job.stdin?.end('\n');
-    const { stdout, stderr } = await outcome;
-    expect({ stdout, stderr }).toEqual({
-      stdout: `begun\n${uuidOf(1)}\n75\n`,
-      stderr: expect.stringMatching(
-        /^gpu-owner: waiting would not help: .*\n {2}GPU 0: .*fallen off the bus/,
-      ),
-    });
-  });
 });
 
 describe('waiting inside a job', () => {
-  test('ends as soon as a sibling’s claim does, however that ends', async () => {
-    for (const way of ['release', 'SIGKILL']) {
-      const end = async () => {
-        const { stdout, stderr } = await runJob(1, program('waits-for-sibling.mjs', way));
-        const [took, isEarly] = stdout.trim().split(' ');
-        expect({ way, isEarly, stderr }).toEqual({ way, isEarly: 'false', stderr: '' });
-        return Number(took);
-      };
-      expect(await quickest(700, end), way).toBeLessThan(700);
-    }
-  });
-
   test('a waiting run goes on when the sibling’s command has ended', async () => {
     const [begun, end] = ['begun', 'end'].map((name) => join(machine.directory, name)) as [string, string];
     const job = startJob(
@@ -345,21 +297,6 @@ describe('a GPU_OWNER_JOB that is not the claimant’s own', () => {
   });
 });
 
-describe('another lock directory', () => {
-  test('a claim in another lock directory knows nothing of the job, and says so', async () => {
-    const path = join(machine.directory, 'locks');
-    mkdirSync(path, { mode: 0o1777 });
-    const { stdout, stderr } = await runJob(
-      1,
-      `GPU_OWNER_LOCK_DIR=${path} GPU_OWNER_CONVENTIONS=none $GO run printenv CUDA_VISIBLE_DEVICES`,
-    );
-    expect(stdout).toBe(`${uuidOf(0)}\n`);
-    expect(stderr).toMatch(
-      /GPU_OWNER_JOB names a job that holds no GPU in .*locks: .* uses another lock directory/,
-    );
-  });
-});
-
 test.skipIf(whyNotNobody() !== null)(
   `two users (${whyNotNobody() ?? 'root and nobody'}): what another user starts inside a job is outside of it`,
   async () => {
@@ -398,7 +335,7 @@ test('many claim inside a job of four GPUs, killed at random, and others outside
       process.execPath,
       join(fixtures, 'claimant.mjs'),
       witness,
-      String(SECONDS - 2),
+      String(Math.max(1, SECONDS - 2)),
       String(most),
     ]),
   );

@@ -19,7 +19,7 @@ import { childrenOf, sendSignal } from '../support/processes.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const TIMES = SOAK ? 200 : 2;
+const TIMES = SOAK ? 200 : 1;
 const noNamespace = whyNoNamespace();
 
 let machine: Machine;
@@ -77,14 +77,14 @@ describe.skipIf(noNamespace !== null)(`where process 1 collects no orphans${beca
     const project = join(machine.directory, 'project');
     mkdirSync(project);
     const words = ['exp', 'run', '-n', '2', '--project', project, '--grid', 'x=1..4', '--', 'true', '{x}'];
-    expect(await left(SOAK ? 20 : 2, [launcher, ...words])).toEqual(ran(0));
+    expect(await left(SOAK ? 20 : 1, [launcher, ...words])).toEqual(ran(0));
   });
 
   test('a Python program leaves no process, whether it releases its GPUs or not', {
     timeout: limit,
   }, async () => {
     const claim = [python, join(import.meta.dirname, 'fixtures/claim.py'), join(root, 'python')];
-    expect(await left(SOAK ? 100 : 2, claim, [...claim, 'release'])).toEqual(ran(0));
+    expect(await left(SOAK ? 100 : 1, claim, [...claim, 'release'])).toEqual(ran(0));
   });
 
   test('run as process 1 reaps the orphans of processes that enter the container', async () => {

@@ -1,7 +1,7 @@
 // Claims on the machines that people have: a desktop, a laptop with WSL, a container, a GPU in an exclusive compute mode, a
 // server with MPS.
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
@@ -86,17 +86,6 @@ describe('WSL 2', () => {
       await machine.runScript(`${library}(await gpuOwner.findFreeGPUs({ maxUsedMemory: '7GiB' })).length)`),
     ).toMatchObject({ stdout: '0 1\n' });
   });
-
-  test('where a driver lists some processes, those that draw are no obstacle, those that compute are', async () => {
-    machine = new Machine('wsl');
-    machine.set('gpu=0', 'unsupported=process-memory,utilization');
-    await occupy(0, '--type=graphics', '--name', 'Xwayland');
-    expect(await run('--', 'true')).toMatchObject({ code: 0, stderr: '' });
-    const { pid } = await occupy(0, '--name', 'python');
-    expect((await machine.status())[0].reason).toMatch(
-      new RegExp(`^busy: python \\(pid ${pid}, .*\\) computes$`),
-    );
-  });
 });
 
 test('the message says what is wrong with a Linux driver in WSL 2', async () => {
@@ -139,17 +128,6 @@ describe('in a container', () => {
     );
   });
 
-  test('a number that means somebody else here is not described as that one', async () => {
-    machine = new Machine(1);
-    const { pid } = await occupy(0, '--name', 'python');
-    const innocent = machine.start(['sleep', '60']);
-    const local = innocent.pid as number;
-    machine.set(`pid-offset=${local - pid}`);
-    const [gpu] = await machine.status();
-    expect(gpu.processes[0].pid).toBe(local);
-    expect(gpu.reason).toMatch(new RegExp(`^busy: pid ${local} uses 416 MiB \\(it isn't visible here`));
-  });
-
   test('a process that comes in between is noticed, though our own placeholder has an unknown PID', async () => {
     machine = new Machine(2);
     machine.set('pid-offset=1000000');
@@ -167,32 +145,6 @@ describe('in a container', () => {
     expect(await ended).toMatchObject({ code: 0, stdout: 'GPU-00000000-0000-4000-8000-000000000001\n' });
     await end(child);
   });
-});
-
-describe('a process that comes in between while no placeholder is on the GPU', () => {
-  test('is noticed by run where the compute mode admits none', async () => {
-    machine = new Machine(3);
-    machine.set('gpu=0', 'compute-mode=exclusive-process');
-    const claimant = machine.startCommand(
-      ['run', '-n', '2', '--visible-devices', 'index', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'],
-      { env: { GPU_OWNER_STOP_AT: 'placeholder' } },
-    );
-    const ended = finished(claimant);
-    await until(() => processState(claimant.pid as number) === 'T');
-    await occupy(0);
-    await goOn(claimant, ended);
-    expect(await ended).toMatchObject({ code: 0, stdout: '1,2\n' });
-  });
-
-  /** Continues a claimant, which stops again with each further claim that it makes. */
-  async function goOn(child: ChildProcess, ended: Promise<unknown>): Promise<void> {
-    let over = false;
-    ended.then(() => (over = true));
-    await until(() => {
-      if (processState(child.pid as number) === 'T') child.kill('SIGCONT');
-      return over;
-    });
-  }
 });
 
 describe('an exclusive compute mode', () => {
@@ -214,33 +166,6 @@ describe('an exclusive compute mode', () => {
         `GPU 0: busy: python \\(pid .*\\) uses 416 MiB \\(its compute mode '${mode}' admits one process only\\)`,
       ),
     );
-  });
-
-  test('a GPUOwner’s placeholder is in its own process; children get the GPU without one', async () => {
-    machine = new Machine(1);
-    machine.set('gpu=0', `compute-mode=${mode}`);
-    const child = `
-      const { spawnSync } = await import('node:child_process');
-      const child = () => spawnSync(${JSON.stringify(tool)}, ['occupy', '0'], { input: '', encoding: 'utf8' });`;
-    const { stdout } = await machine.runScript(`${child}
-      const first = new GPUOwner({ placeholder: 'none' });
-      console.log(child().status);
-      first.release();
-      const second = new GPUOwner();
-      console.log(child().stderr);`);
-    expect(stdout).toMatch(/^0\n.*making a context failed/);
-  });
-
-  test('a user who isn’t visible makes the placeholder fail, and the message says whose fault it is', async () => {
-    machine = new Machine(1);
-    machine.set('gpu=0', `compute-mode=${mode}`, 'hidden-processes=on');
-    await occupy(0);
-    const { stderr } = await machine.runScript("new GPUOwner({ maxUsedMemory: '1GiB' })");
-    expect(stderr).toMatch(
-      /the placeholder on GPU 0 failed: CUDA failed with 46 .*: another process has the GPU/,
-    );
-    expect(stderr).toContain('`nvidia-smi` shows the process, unless it runs in another container.');
-    expect(await machine.states()).toEqual(['busy']);
   });
 });
 
@@ -299,24 +224,7 @@ describe('a Jetson, whose driver tells next to nothing', () => {
   });
 });
 
-test('the UUID of a Jetson is written without a prefix, in machine files, in --devices and by status', async () => {
-  machine = new Machine(1);
-  const uuid = '54d0709b-558d-5a59-9c65-0c5fc14a21a4';
-  const file = join(machine.directory, 'orin.conf');
-  writeFileSync(file, `[gpu]\nname = Orin (nvgpu)\nuuid = ${uuid}\n[gpu]\nname = Simulated GPU\n`);
-  const judgedByLeases = ['--simulate', file, '--max-used-memory', 'any', '--allow-processes'];
-  const on = (device: string) =>
-    run(...judgedByLeases, '--no-wait', '--devices', device, '--', 'printenv', 'CUDA_VISIBLE_DEVICES');
-  for (const device of [uuid, uuid.toUpperCase()])
-    expect(await on(device)).toMatchObject({ code: 0, stdout: '0\n' });
-  expect((await on('54d0709b')).stderr).toMatch(
-    new RegExp(`has no GPU '54d0709b'. There are 0 \\(Orin \\(nvgpu\\), ${uuid}\\) and 1 `),
-  );
-  const { stdout } = await machine.runCommand(['status', '--json', '--simulate', file]);
-  expect(JSON.parse(stdout)[0].uuid).toBe(uuid);
-});
-
-test('a share of memory that the driver doesn’t tell ends a job, a claim in Node.js and a sweep at once', async () => {
+test('a share of memory that the driver doesn’t tell ends a job and a claim in Node.js at once', async () => {
   machine = new Machine('workstation');
   machine.set('gpu=0', 'unsupported=memory');
   const reason = /the driver doesn't tell how much memory it has: leave out (--)?memory/;
@@ -328,17 +236,13 @@ test('a share of memory that the driver doesn’t tell ends a job, a claim in No
   );
   expect(script.stdout).toMatch(/^ERR_GPU_UNAVAILABLE waiting would not help/);
   expect(script.stdout).toMatch(reason);
-  const words = ['exp', 'run', '-n', '1', '--memory', '1GiB', '--grid', 'x=1', '--', 'true'];
-  const sweep = await machine.runCommand(words, { cwd: machine.directory });
-  expect(sweep.code).toBe(75);
-  expect(sweep.stderr).toMatch(reason);
 });
 
 test('a claim waits for GPUs that start one after the other, a second each, and names the reason', async () => {
-  machine = new Machine(8);
+  machine = new Machine(3);
   machine.set('quirks=serial');
   machine.set('latency=handle:1000000');
-  const { code, stdout, stderr } = await run('--no-wait', '-n', '8', '--', 'echo', 'it ran');
+  const { code, stdout, stderr } = await run('--no-wait', '-n', '3', '--', 'echo', 'it ran');
   expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
   expect(stderr).toMatch(/warning: some GPUs don't answer yet: they may be starting up.*`nvidia-smi -pm 1`/);
 });

@@ -1,10 +1,10 @@
 // The locks that processes hold whose driver call is stuck in the kernel, by how they end, as the kernel's own list tells.
 import type { ChildProcess } from 'node:child_process';
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { because } from '../support/driver-library.ts';
-import { command, output, pause, processState, python, root, until } from '../support/machine.ts';
+import { output, pause, processState, python, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { noStuckCalls, SOON, StuckMachine, untilStuckAtItsEnd } from '../support/stuck-machine.ts';
 
@@ -141,68 +141,6 @@ describe
       await machine.letGo();
       await until(() => child.exitCode !== null, SOON);
       expect(child.exitCode).toBe(7);
-    });
-
-    test('a signal to run’s process group reaches the command once', async (context) => {
-      const machine = await StuckMachine.make(context);
-      machine.getStuck();
-      const child = machine.start([
-        'setsid',
-        process.execPath,
-        command,
-        'run',
-        '--devices',
-        '1',
-        '--',
-        ...COMMAND,
-      ]);
-      let said = '';
-      child.stdout?.on('data', (text) => (said += text));
-      await expect.poll(() => said, { timeout: SOON }).toBe('runs\n');
-      sendSignal(-(child.pid as number), 'SIGTERM');
-      await expect.poll(() => said, { timeout: SOON }).toBe('runs\nSIGTERM\n');
-      sendSignal(-(child.pid as number), 'SIGUSR1');
-      await expect.poll(() => said, { timeout: SOON }).toBe('runs\nSIGTERM\nSIGUSR1\n');
-    });
-
-    test('run’s command gets what is typed in a terminal of a shell', async (context) => {
-      const machine = await StuckMachine.make(context);
-      machine.getStuck();
-      const hungUp = join(machine.directory, 'hung-up');
-      const words = [
-        process.execPath,
-        command,
-        'run',
-        '--devices',
-        '1',
-        '--',
-        python,
-        fixture('notes_signals.py'),
-        hungUp,
-      ];
-      const script = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
-      writeFileSync(join(machine.directory, 'job'), `exec ${script}\n`);
-      const shell = ['bash', '--noprofile', '--norc', '-i'];
-      const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
-      const terminal = machine.start([python, bridge, ...shell], {
-        cwd: machine.directory,
-      });
-      let said = '';
-      terminal.stdout?.on('data', (text) => (said += text));
-      terminal.stdin?.write('sh job\n');
-      // The terminal shows what was typed: ^C. A signal key drops what it hasn't shown yet, so whole lines are waited for.
-      const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?\n)/gm) ?? [];
-      await expect.poll(noted, { timeout: SOON }).toEqual(['runs']);
-      terminal.stdin?.write('\x03');
-      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
-      terminal.stdin?.write('\x1a'); // undone, as the shell wouldn't learn of it
-      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT', 'CONT']);
-      said = 'runs\n';
-      terminal.stdin?.write('\x03');
-      await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);
-      terminal.stdin?.end(); // closes the terminal
-      await until(() => existsSync(hungUp), SOON);
-      await until(() => machine.locked() === '', SOON);
     });
 
     test('run’s job goes on when run is killed with SIGKILL, and nothing is held after its end', async (context) => {

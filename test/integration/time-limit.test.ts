@@ -96,12 +96,6 @@ test('queue says when a request gets its GPUs at the latest, where limits tell i
   expect(endless.exitCode).toBe(null);
 });
 
-test('a limit inside a job ends the inner command only', async () => {
-  const inner = [process.execPath, command, 'run', '--for', '1s', '--', 'sleep', '600'].join(' ');
-  const job = await machine.runCommand(['run', '--', 'sh', '-c', `${inner}; echo inner $?; exit 5`]);
-  expect(job).toMatchObject({ code: 5, stdout: 'inner 124\n' });
-});
-
 test('a limit of a job ends what runs under an inner claim, too', async () => {
   const inner = [process.execPath, command, 'run', '--', 'sh', '-c', '"echo \\$\\$; exec sleep 600"'].join(
     ' ',

@@ -3,9 +3,8 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { alice, bob, endHolder, RUN, startHolder } from '../support/holders.ts';
-import { command, finished, Machine, python, root, whyNotNobody } from '../support/machine.ts';
-import { withTimeouts } from '../support/time.ts';
+import { endHolder, RUN, startHolder } from '../support/holders.ts';
+import { command, finished, Machine, python, root } from '../support/machine.ts';
 import { fixture, Waiters } from './waiters.ts';
 
 let machine: Machine;
@@ -49,38 +48,6 @@ test('a request for connected GPUs waits for them, keeps one set, and leaves the
   await endHolder(second);
   expect(await waiting).toMatchObject({ code: 0, stdout: on(1, 3) });
   await endHolder(first);
-});
-
-test('the set that is kept is the one that comes free first by time limits', async () => {
-  await startHolder(machine, holdOf(0));
-  await startHolder(machine, [...holdOf(3), '--for', '4h']);
-  wait('-n', '2', '--together');
-  await waiters.untilWaiting(1);
-  const [entry] = await waiters.queue();
-  expect(entry.details).toEqual(['connected GPUs are 0,2 or 1,3; those of 1,3 are kept for it']);
-  expect(Date.parse(entry.latestStart) - Date.now()).toBeGreaterThan(3.9 * 3_600_000);
-  expect(await runNow()).toMatchObject({ stdout: on(2) });
-  // GPUs that are kept are lent to those that give them back in time.
-  expect(await runNow(...holdOf(1))).toMatchObject({ code: 75 });
-  expect(await runNow(...holdOf(1), '--for', '1h')).toMatchObject({ stdout: on(1) });
-  expect(await runNow(...holdOf(1), '--for', '5h')).toMatchObject({ code: 75 });
-});
-
-test('requests behind one for connected GPUs start as soon as GPUs come free that it doesn’t need', async () => {
-  const holders = await Promise.all([0, 1, 2, 3].map((index) => startHolder(machine, holdOf(index))));
-  const large = wait('-n', '2', '--together');
-  await waiters.untilWaiting(1);
-  const small = wait();
-  await waiters.untilWaiting(2);
-  await endHolder(holders[2] as (typeof holders)[0]);
-  expect((await waiters.queue()).map(({ why }) => why)).toEqual([
-    expect.stringContaining('has GPU 0'),
-    expect.stringMatching(/^after 1 request of /),
-  ]);
-  await endHolder(holders[1] as (typeof holders)[0]);
-  expect(await small).toMatchObject({ stdout: on(1) });
-  await endHolder(holders[0] as (typeof holders)[0]);
-  expect(await large).toMatchObject({ stdout: on(0, 2) });
 });
 
 test('what no set of the machine can satisfy is refused at once', async () => {
@@ -158,17 +125,6 @@ test('inside of a job, a step gets connected ones of its GPUs', async () => {
   expect(await machine.runCommand(words('1-3'))).toMatchObject({ stdout: on(1, 3) });
 });
 
-test('where the driver tells nothing of connections, nobody waits for them', async () => {
-  machine.set('error=nvlink:999', 'error=topology:999');
-  expect(await run('-n', '2', '--together')).toMatchObject({
-    code: 64,
-    stderr: expect.stringContaining(
-      "but the driver doesn't tell how GPUs are connected. Leave out --together",
-    ),
-  });
-  expect(await run('--together')).toMatchObject({ code: 0 });
-});
-
 test('tasks of a sweep get connected GPUs only', async () => {
   const sweep = (...options: string[]) =>
     machine.runCommand(
@@ -185,48 +141,4 @@ test('tasks of a sweep get connected GPUs only', async () => {
   await startHolder(machine, holdOf(0));
   expect(await sweep('--gpus', 'all')).toMatchObject({ code: 0 });
   expect(readFileSync(join(machine.directory, 'sets'), 'utf8')).toBe(on(1, 3).slice(3).repeat(2));
-});
-
-const noSecondUser = whyNotNobody();
-const waitAs = (starting: typeof alice, ...options: string[]) =>
-  finished(machine.startCommand([...RUN, ...options, ...SHOW], starting));
-
-test.skipIf(noSecondUser !== null)(
-  `connected GPUs of which one is booked are for the user of the booking alone${noSecondUser ? `: ${noSecondUser}` : ''}`,
-  async () => {
-    const book = ['book', ...holdOf(2), '--for', '1h', '--user', String(alice.uid)];
-    const { stdout: booking } = await machine.runCommand(book);
-    const other = await startHolder(machine, holdOf(3), bob);
-    const mine = waitAs(alice, '-n', '2', '--together');
-    expect(await mine).toMatchObject({ stdout: on(0, 2) });
-    const waiting = waitAs(bob, '-n', '2', '--together');
-    await waiters.untilWaiting(1);
-    await machine.runCommand(['bookings', 'cancel', booking.trim()]);
-    expect(await waiting).toMatchObject({ stdout: on(0, 2) });
-    await endHolder(other);
-  },
-);
-
-test('small processes hand sets over to each other, and a set that is kept no longer is used', async () => {
-  const small = { env: withTimeouts({ handoverBehind: 0, handoverAtFront: 0 }) };
-  const waitSmall = (...options: string[]) => machine.startCommand([...RUN, ...options, ...SHOW], small);
-  const holders = [
-    await startHolder(machine, [...holdOf(0), '--for', '1h']),
-    await startHolder(machine, [...holdOf(1), '--for', '4h']),
-  ];
-  // GPU 3 is kept for the second while the first wants GPU 0: then the second could get GPUs 1 and 3 first.
-  const first = waitSmall(...holdOf(0));
-  await waiters.untilWaiting(1);
-  const second = waitSmall('-n', '2', '--together');
-  await waiters.untilWaiting(2);
-  const third = waitSmall(...holdOf(3));
-  await waiters.untilWaiting(3);
-  expect((await waiters.queue())[1].details).toEqual([expect.stringContaining('those of 1,3 are kept')]);
-  const since = performance.now();
-  first.kill('SIGINT');
-  expect(await finished(third)).toMatchObject({ stdout: on(3) });
-  expect(performance.now() - since).toBeLessThan(40_000); // else it looks every 60 s
-  await endHolder(holders[0] as typeof first);
-  expect(await finished(second)).toMatchObject({ stdout: on(0, 2) });
-  await endHolder(holders[1] as typeof first);
 });

@@ -62,31 +62,6 @@ test('two GPUs with NVLink between them are taken together, and a lone one leave
   await endHolder(last);
 });
 
-test('a job in the background, and tasks of a sweep with several GPUs, have connected ones', async () => {
-  await machine.runCommand(['submit', '-n', '2', '--', ...SHOW]);
-  expect((await machine.runCommand(['logs', '-f', '1'])).stdout).toContain(on(0, 2));
-  const sweep = await machine.runCommand(
-    [
-      'exp',
-      'run',
-      '--gpus',
-      'all',
-      '--gpus-per-task',
-      '2',
-      '--grid',
-      'x=1,2',
-      '--',
-      'sh',
-      '-c',
-      'echo "$CUDA_VISIBLE_DEVICES" >> pairs',
-    ],
-    { cwd: machine.directory },
-  );
-  expect(sweep).toMatchObject({ code: 0 });
-  const pairs = readFileSync(join(machine.directory, 'pairs'), 'utf8').trim().split('\n');
-  expect(new Set(pairs)).toEqual(new Set([on(0, 2).slice(3).trim(), on(1, 3).slice(3).trim()]));
-});
-
 test('the driver is asked once per boot and user, and only where there is a choice', async () => {
   expect(await asks(['-n', '4'])).toBe(0);
   expect(await asks(['--memory', '20GiB'])).toBe(0);
@@ -173,23 +148,6 @@ describe.skipIf(cpus().length < 2)('a command that is bound to processors', () =
     expect(await bound(['--devices', '1', '--memory', '20GiB', '--cpu-bind'])).toMatchObject({
       stdout: range(half, cpus().length),
     });
-  });
-
-  test('also by the configuration, in the background, and as a task of a sweep', async () => {
-    machine.configure('cpuBind: true\n');
-    await machine.runCommand(['submit', '--devices', '1', '--', ...PROGRAM], { env });
-    expect((await machine.runCommand(['logs', '-f', '1'], { env })).stdout).toContain(
-      range(half, cpus().length),
-    );
-    const options = ['--gpus', 'all', '--devices', '1', '--grid', 'x=1'];
-    const program = `${PROGRAM.map((word) => `'${word}'`).join(' ')} > task`;
-    expect(
-      await machine.runCommand(['exp', 'run', ...options, '--', 'sh', '-c', program], {
-        env,
-        cwd: machine.directory,
-      }),
-    ).toMatchObject({ code: 0 });
-    expect(readFileSync(join(machine.directory, 'task'), 'utf8')).toBe(range(half, cpus().length));
   });
 });
 

@@ -76,15 +76,3 @@ test('a repair that waits for a reset is a warning, and no obstacle', async () =
     stdout.match(/^gpu_owner_gpu_memory_repair_pending\{gpu="[12]",.* ([01])$/gm)?.map((line) => line.at(-1)),
   ).toEqual(['0', '1']);
 });
-
-test('where the driver tells nothing of its memory, no GPU is unhealthy', async () => {
-  machine.set('gpu=0', 'ecc-errors=3');
-  machine.set('gpu=1', 'memory-repair=failed');
-  machine.set('gpu=all', 'unsupported=ecc');
-  const all = await machine.status();
-  expect(all.map(({ state }) => state)).toEqual(Array(8).fill('free'));
-  expect(all.map(({ memoryRepairPending }) => memoryRepairPending)).toEqual(Array(8).fill(null));
-  expect((await machine.runCommand(['metrics'])).stdout).not.toMatch(
-    /^gpu_owner_gpu_memory_(errors|repair_pending)\{/m,
-  );
-});

@@ -14,11 +14,7 @@ beforeEach(() => {
 afterEach(() => machine.close());
 
 describe.skipIf(noSecondUser !== null)(`urgent: ${noSecondUser ?? 'two users'}`, () => {
-  test.each([
-    ['run', ['run', '--urgent', '--', 'true']],
-    ['submit', ['submit', '--urgent', '--', 'true']],
-    ['hold', ['hold', '--urgent']],
-  ])(
+  test.each([['submit', ['submit', '--urgent', '--', 'true']]])(
     '%s --urgent of a user who may not make such requests ends with 77, and says who may',
     async (_, words) => {
       machine.configure(`urgent: { users: [${OTHER}], groups: ['54321'] }\n`);

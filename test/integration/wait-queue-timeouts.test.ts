@@ -1,6 +1,6 @@
 // Waits of seconds that nothing can shorten: they are waited for side by side, each on a machine of its own.
 import { describe, type TestContext, test } from 'vitest';
-import { finished, Machine, NOBODY, pause, whyNotNobody } from '../support/machine.ts';
+import { finished, Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 import { names, Waiters } from './waiters.ts';
 
 function newWaiters({ onTestFinished }: TestContext): Waiters {
@@ -10,29 +10,29 @@ function newWaiters({ onTestFinished }: TestContext): Waiters {
 }
 
 describe.concurrent('waiters that others have to be patient with', () => {
-  test('fifty suspended waiters delay others by seconds only', async (context) => {
+  test('twenty suspended waiters delay others by seconds only', async (context) => {
     const { expect } = context;
     const waiters = newWaiters(context);
     const { release } = await waiters.holder(4);
-    const stopped = Array.from({ length: 5 }, (_, i) =>
+    const stopped = Array.from({ length: 2 }, (_, i) =>
       waiters.waiter(Array.from({ length: 10 }, (_, j) => ({ name: `s${i}-${j}`, count: 1 + (j % 4) }))),
     );
-    await waiters.untilWaiting(50);
+    await waiters.untilWaiting(20);
     for (const child of stopped) child.kill('SIGSTOP');
     const last = waiters.waiter([{ name: 'last', count: 4 }]);
     const outcome = finished(last);
-    await waiters.untilWaiting(51);
+    await waiters.untilWaiting(21);
     const started = performance.now();
     release();
     expect(names((await outcome).stdout, 'got')).toEqual(['last']);
     expect(performance.now() - started).toBeLessThan(20_000);
     const entries = await waiters.queue();
-    expect(entries.map(({ stopped }) => stopped)).toEqual(Array(50).fill(true));
+    expect(entries.map(({ stopped }) => stopped)).toEqual(Array(20).fill(true));
     // Waiters that go on again get their GPUs.
     const outcomes = stopped.map((child) => finished(child));
     for (const child of stopped) child.kill('SIGCONT');
     const all = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
-    expect(names(all, 'got')).toHaveLength(50);
+    expect(names(all, 'got')).toHaveLength(20);
     expect(all).not.toMatch(/violation/);
   });
 
@@ -85,21 +85,4 @@ describe.concurrent('waiters that others have to be patient with', () => {
       ]);
     },
   );
-
-  test('a GPU that is silent and hasn’t told its UUID ends nobody’s wait', async (context) => {
-    const { expect } = context;
-    const waiters = newWaiters(context);
-    const { release } = await waiters.holder(4);
-    waiters.machine.set('gpu=0', 'hang=all');
-    const outcomes = [];
-    for (let i = 0; i < 2; i++) {
-      outcomes.push(finished(waiters.waiter([{ name: `w${i}`, count: 1 }])));
-      await waiters.untilWaiting(i + 1);
-    }
-    await pause(500);
-    waiters.machine.set('gpu=0', 'hang=off');
-    release();
-    const all = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
-    expect(names(all, 'got').sort()).toEqual(['w0', 'w1']);
-  });
 });
