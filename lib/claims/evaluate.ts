@@ -250,17 +250,9 @@ function nameOf({ all }: LockDirectory, { uuid, job }: LeaseKey): string {
 
 function explain(
   { lease, verdict }: Candidate,
-  { path, owners, isRemoved, isUncertain }: LockOwners,
+  { path, owners, isRemoved }: LockOwners,
 ): Pick<Candidate, 'lease' | 'verdict'> {
   const [owner] = owners;
-  if (isUncertain) {
-    const whose =
-      owner === undefined
-        ? "`lslocks` shows whose they are, to root all users'"
-        : `most of them of ${describeOwner(owner)}: end it`;
-    const reason = `may be leased: a program has locked ${path}, and the kernel has too many locks to find the lease among them; ${whose}`;
-    return { lease, verdict: { ...verdict, reason } };
-  }
   const removed = `but its lease file was removed from ${path}`;
   if (owner === undefined) {
     const reason = isRemoved

@@ -46,14 +46,12 @@ export { homeDirectory, isOwn, stateDirectory, userDirectory } from './home.ts';
 export { hostIn, isLocalHost, openHTTPServer } from './http-server.ts';
 export { idleText, idleTime } from './idle-text.ts';
 export {
-  countLocks,
   describeOwner,
   type KernelLock,
   type LockOwner,
   lockedFiles,
   lockersOf,
   MANY_LOCKS,
-  mostLocks,
   type OpenFile,
   ownerOf,
   ownersOf,

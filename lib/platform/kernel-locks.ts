@@ -98,42 +98,8 @@ export function kernelLocks(): string | null {
   return lines.length === 0 ? null : [...new Set(lines)].join('\n');
 }
 
-/** How long a list that was too long isn't read again. */
-const TOO_LONG_MS = 1_000;
-
-let known: { at: number; texts: readonly string[] | null } | null = null;
-
 /** A process with this many locks of one file is another program. */
 export const MANY_LOCKS = 1_000;
-
-/** How long the answer counts, which takes looking at all processes, in ms. */
-const OWNER_MAX_AGE_MS = 10_000;
-let most: { at: number; owner: LockOwner | null } | null = null;
-
-/** The process that has most of the locks, where that is many, as far as this user may look; null: unknown. */
-export function mostLocks(): LockOwner | null {
-  if (most !== null && now() - most.at < OWNER_MAX_AGE_MS) return most.owner;
-  const counts = new Map<number, number>();
-  for (const { pid, locks } of lockedFiles()) counts.set(pid, (counts.get(pid) ?? 0) + locks.length);
-  const [pid = 0, count = 0] = [...counts].sort((a, b) => b[1] - a[1])[0] ?? [];
-  most = { at: now(), owner: count < MANY_LOCKS ? null : ownerOf(pid, false) };
-  return most.owner;
-}
-
-/**
- * How many locks of one byte of a file there are: those of this byte alone. Infinity: the machine has too many locks to tell.
- * @param maxAgeMs how old the kernel's list may be
- */
-export function countLocks(inode: number, byte: number, maxAgeMs: number): number {
-  const longest = known?.texts === null ? TOO_LONG_MS : maxAgeMs;
-  if (known === null || now() - known.at >= longest) {
-    known = { at: now(), texts: readLists() };
-  }
-  const end = `:${inode} ${byte} ${byte}\n`;
-  return known.texts === null
-    ? Number.POSITIVE_INFINITY
-    : Math.max(0, ...known.texts.map((text) => text.split(end).length - 1));
-}
 
 /** The open files of these processes that have locks, as far as this user may look within the time; default: of all. */
 export function lockedFiles(timeoutMs = SEARCH_TIMEOUT_MS, pids?: readonly number[]): OpenFile[] {

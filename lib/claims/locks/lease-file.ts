@@ -2,10 +2,8 @@ import { GPUOwnerError } from '../../errors.ts';
 import type { LeaseInfo } from '../../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../../native.ts';
 import {
-  countLocks,
   type KernelLock,
   type LockOwner,
-  mostLocks,
   type OpenFile,
   ownerOf,
   ownersOf,
@@ -118,38 +116,14 @@ function byteOfName(name: string): number {
  * @param itself a descriptor of the lock directory @returns whether another open file has a lock that excludes this one
  */
 export function lockName(itself: number, name: string, mode: number): boolean {
-  const own = byteOfName(name) + (mode === EXCLUSIVE ? 0 : 1);
-  native().lockTry(itself, OFD, SHARED, own, 1);
-  return isByteLocked(itself, name, mode, own);
+  native().lockTry(itself, OFD, SHARED, byteOfName(name) + (mode === EXCLUSIVE ? 0 : 1), 1);
+  return isByteLocked(itself, name, mode);
 }
 
-/** @param own a byte that this open file has locked */
-function isByteLocked(itself: number, name: string, mode: number, own = -1): boolean {
-  return othersOfName(itself, name, mode, own) > 0;
+/** Whether another open file has locked it. Any user can lock the whole directory: that keeps all GPUs from being claimed. */
+function isByteLocked(itself: number, name: string, mode: number): boolean {
+  return native().lockProbe(itself, OFD, EXCLUSIVE, byteOfName(name), mode === EXCLUSIVE ? 2 : 1) >= 0;
 }
-
-/** How many others have locked it; Infinity: the machine has too many locks to tell. */
-function othersOfName(itself: number, name: string, mode: number, own = -1): number {
-  const first = byteOfName(name);
-  if (native().lockProbe(itself, OFD, EXCLUSIVE, first, mode === EXCLUSIVE ? 2 : 1) < 0) return 0;
-  return othersOfByte(itself, first, own) || (mode === EXCLUSIVE ? othersOfByte(itself, first + 1, own) : 0);
-}
-
-/**
- * How many other leases have locked this byte. Any user can lock the whole directory: a lock of more than a byte is no lease's, but may stand before
- * that of a lease, which only the kernel's list shows then.
- */
-function othersOfByte(itself: number, byte: number, own: number): number {
-  const startOf = (at: number) => native().lockProbe(itself, OFD, EXCLUSIVE, at, 1);
-  const start = startOf(byte);
-  if (start < 0) return 0;
-  if (start === byte && startOf(byte + 1) !== byte) return 1;
-  const maxAgeMs = own < 0 ? LIST_MAX_AGE_MS : 0;
-  return Math.max(0, countLocks(statusBehind(itself)?.inode ?? 0, byte, maxAgeMs) - Number(byte === own));
-}
-
-/** How long the kernel's list counts for readers, in ms: to read it keeps all from locking. */
-const LIST_MAX_AGE_MS = 1_000;
 
 /** Whether a lease with this name is held, of the file that has the name or of one that was removed. */
 export function isNameLocked(
@@ -264,8 +238,6 @@ export interface LockOwners {
   owners: readonly LockOwner[];
   /** The lease file was removed, and the path is that of the lock directory. */
   isRemoved?: true;
-  /** The kernel's list of locks is too long to tell whether there is a lease: the owner has most of them. */
-  isUncertain?: true;
 }
 
 /** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
@@ -297,10 +269,7 @@ function unexplainedIn(
 function removedLease(directory: LockDirectory, name: string, mode: number): LockOwners | null {
   for (const path of directory.all) {
     const itself = directory.itself(path);
-    const others = itself < 0 ? 0 : othersOfName(itself, name, mode);
-    if (others === 0) continue;
-    if (others === Number.POSITIVE_INFINITY)
-      return { path, owners: [mostLocks()].filter((owner) => owner !== null), isUncertain: true };
+    if (itself < 0 || !isByteLocked(itself, name, mode)) continue;
     return { path, owners: ownersOf(itself, byteOfName(name)), isRemoved: true };
   }
   return null;
