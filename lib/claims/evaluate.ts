@@ -20,6 +20,7 @@ import {
   select,
   separateKinds,
   type Topology,
+  topologyOf,
   UNKNOWN,
   type Verdict,
 } from '../gpus/index.ts';
@@ -51,7 +52,6 @@ import {
   probeLease,
   probeWhole,
   sharingOf,
-  topologyOf,
   UNDIVIDED,
   whyLeftOut,
   whyUntakable,
@@ -330,13 +330,12 @@ export function scopeOf(job: ParentJob | null): string | null {
 export function topologyFor({
   request: { count, memory, isConnected },
   candidates,
-  directory,
   connections,
 }: Evaluation): Topology | null {
   if (isConnected === true || memory !== undefined) return connections;
   const whole = candidates.filter(({ gpu, verdict }) => verdict.state === 'free' && !isInstance(gpu));
   const gpus = candidates.map(({ gpu }) => gpu);
-  return offersChoice(whole.length, count) ? topologyOf(directory, gpus) : null;
+  return offersChoice(whole.length, count) ? topologyOf(gpus) : null;
 }
 
 /**

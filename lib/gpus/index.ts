@@ -12,6 +12,7 @@ export {
   librarySetting,
   openDriver,
   readTopology,
+  topologyOf,
 } from './driver.ts';
 export { describeHidden, judge, MAX_UNEXPLAINED_BYTES } from './judge.ts';
 export { describeShare } from './lease-text.ts';
@@ -37,7 +38,6 @@ export {
   connectedSets,
   connectionOf,
   cpusNear,
-  isTopologyOf,
   type LinkKind,
   linkLegend,
   linkSign,
