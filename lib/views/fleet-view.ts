@@ -2,7 +2,6 @@
 import type { Host } from '../config/index.ts';
 import { type HostAnswer, watchHosts } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
-import type { Snapshot } from '../shapes/index.ts';
 import { History, type LiveView, type MachineSnapshot, type MachineState } from './machine-view.ts';
 
 export class FleetView implements LiveView {
@@ -37,36 +36,22 @@ export class FleetView implements LiveView {
 class HostView implements MachineState {
   readonly host: string;
   readonly history = new History();
-  #jobs: readonly Job[] = [];
-  #snapshot: MachineSnapshot | null = null;
-  #problem: string | null = null;
+  jobs: readonly Job[] = [];
+  snapshot: MachineSnapshot | null = null;
+  problem: string | null = null;
 
   constructor(host: string) {
     this.host = host;
   }
 
-  get snapshot(): MachineSnapshot | null {
-    return this.#snapshot;
-  }
-
-  get jobs(): readonly Job[] {
-    return this.#jobs;
-  }
-
-  get problem(): string | null {
-    return this.#problem;
-  }
-
   take({ records, error }: HostAnswer<'machines'>): void {
-    if (error !== null) this.#problem = error.message;
-    for (const each of records ?? []) this.#show(each);
-  }
-
-  #show({ problem, jobs = [], ...snapshot }: Snapshot): void {
-    this.#jobs = jobs;
-    // Checked as far as it is shown.
-    this.#snapshot = snapshot as MachineSnapshot;
-    this.#problem = problem;
-    this.history.add(this.#snapshot);
+    if (error !== null) this.problem = error.message;
+    for (const { problem, jobs = [], ...snapshot } of records ?? []) {
+      this.jobs = jobs;
+      // Checked as far as it is shown.
+      this.snapshot = snapshot as MachineSnapshot;
+      this.problem = problem;
+      this.history.add(this.snapshot);
+    }
   }
 }
