@@ -311,9 +311,9 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     writeFileSync(join(bin, 'gpu-owner'), `#!/bin/sh\necho '${answer}'\n`, { mode: 0o755 });
     const script = `for last; do :; done\nflock '${ssh}' sleep 0.3\nPATH=${bin}:$PATH exec sh -c "$last"`;
     writeFileSync(ssh, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
-    const names = Array.from({ length: 16 }, (_, i) => `queued-${i}`);
+    const names = Array.from({ length: 24 }, (_, i) => `queued-${i}`);
     const { stdout, stderr } = await hosts.viewer.runCommand(
-      ['status', '--json', '--timeout', '4s', '--hosts', names.join(',')],
+      ['status', '--json', '--timeout', '6s', '--hosts', names.join(',')],
       { env: { ...env, GPU_OWNER_SSH: ssh } },
     );
     const all = JSON.parse(stdout);
