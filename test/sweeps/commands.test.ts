@@ -49,7 +49,7 @@ test('a program that does not exist is refused before anything is queued, and th
   expect((await run('--', 'true', '{width}')).code).toBe(0);
 });
 
-test('the command of a completed task stays until the user says otherwise', async () => {
+test('the command of a completed task stays, which is said', async () => {
   // The one with the width 2 isn't found when its turn comes.
   writeFileSync(inProject('train1'), '#!/bin/sh\n', { mode: 0o755 });
   const first = await run('--', './train{width}');
@@ -57,17 +57,11 @@ test('the command of a completed task stays until the user says otherwise', asyn
   expect(first.stdout).toMatch(/failed: exp1_1_42: \.\/train2 can't be started: not found/);
   expect((await experiment.status()).failures).toMatchObject([{ starts: 1 }]);
   const other = ['sh', '-c', 'exit 0', 'train{width}'];
-  expect((await run('--', ...other)).code).toBe(64);
-  const replaced = await run('--replace-commands', '--', ...other);
+  const replaced = await run('--', ...other);
   expect(replaced.code, replaced.stderr).toBe(0);
-  expect(replaced.stdout).toMatch(/1 of them get another command[\s\S]*2 tasks: 2 completed/);
-});
-
-test('tasks that have failed run again with another command', async () => {
-  expect((await run('--', 'false')).code).toBe(1);
-  const { code, stdout, stderr } = await run('--', 'true');
-  expect(code, stderr).toBe(0);
-  expect(stdout).toMatch(/2 of them get another command/);
+  expect(replaced.stdout).toMatch(
+    /1 of them get another command\n.*1 of them run or are completed with another command[\s\S]*2 tasks: 2 completed/,
+  );
 });
 
 test('a command of tasks that wait is replaced by another one', async () => {
@@ -92,7 +86,7 @@ test('exit code, counts and failures are of the sweep that was asked for, not of
   );
   expect(stdout).toMatch(/besides, the task list has 2 tasks of other sweeps: 0 completed, 2 failed/);
   expect(stdout).not.toMatch(/failed: grid/);
-  expect(stdout).toMatch(/results: results_grid-2\/final_results\.csv\n/);
+  expect(stdout).toMatch(/results: results_grid\/final_results\.csv\n/);
 });
 
 test('tasks that an earlier sweep has left run as well, which is told at the start', async () => {
@@ -108,7 +102,7 @@ test('tasks that an earlier sweep has left run as well, which is told at the sta
   expect(stdout).toMatch(/besides, the task list has 2 tasks of other sweeps: 2 completed/);
 });
 
-test('a sweep that waits for GPUs says so, and for whom', async () => {
+test('a sweep that waits for GPUs says so', async () => {
   const holder = experiment.machine.startCommand([
     'run',
     '-n',
@@ -121,10 +115,7 @@ test('a sweep that waits for GPUs says so, and for whom', async () => {
   ]);
   await until(async () => (await experiment.machine.runCommand(['status'])).stdout.includes('other'));
   const child = experiment.start(['run', '--gpus', '2', '--grid', 'y=1,2', '--', 'true']);
-  await output(
-    child,
-    /Waiting for a GPU \(position 1 in the queue\): GPU 0: leased by .* \(other, pid \d+: sleep 1000\); GPU 1/,
-  );
+  await output(child, /Waiting for a GPU \(position 1 in the queue\)/);
   const ended = finished(child);
   holder.kill('SIGTERM');
   const { code, stdout } = await ended;
@@ -138,13 +129,6 @@ test('hosts are refused where the task list is on a server', async () => {
   expect(stderr).toMatch(
     /--on: the task list is on a server; start gpu-owner exp worker on the hosts instead/,
   );
-});
-
-test('two commands for one task are refused', async () => {
-  expect((await run('--', 'true')).code).toBe(0);
-  const { code, stderr } = await run('--', 'false');
-  expect(code).toBe(64);
-  expect(stderr).toMatch(/equal parameters, different commands: exp1_0_42: 'true' and 'false'/);
 });
 
 test('exp run without a command goes on with what has one, as exp retry says', async () => {

@@ -3,7 +3,7 @@ import { loadRunning } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../command-line.ts';
 import { PROTOCOL_GROUP, protocolSettings } from './protocol-options.ts';
-import { locationOf, QUEUE, REPLACE_COMMANDS, sameQueue } from './queue-options.ts';
+import { locationOf, QUEUE, sameQueue } from './queue-options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
@@ -13,7 +13,6 @@ const GROUPS = [
   {
     options: {
       stay: { help: 'keep running after the last task has ended, until a signal comes' },
-      'replace-commands': REPLACE_COMMANDS,
       ...NEEDS,
       ...QUEUE,
     },
@@ -38,9 +37,7 @@ async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = screenReporter(screen, (end) => summary(end, values, false));
     const options = { ...experiment, own: null, protocol, stay, needs, reporter, resumeCommand };
-    const replaceCommands = values['replace-commands'] === true;
-    const end = await new SweepRun(options).run(sweep, { replaceCommands });
-    process.exitCode = exitCode(end);
+    process.exitCode = exitCode(await new SweepRun(options).run(sweep));
   });
 }
 

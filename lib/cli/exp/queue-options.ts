@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import { sanitize } from '../../platform/index.ts';
 import { type ExperimentLocation, QUEUE_URLS, withoutPassword } from '../../sweeps/index.ts';
-import { type InferValues, type Option, type OptionTable, usage } from '../command-line.ts';
+import { type InferValues, type OptionTable, usage } from '../command-line.ts';
 
 /** Options of commands that use a queue. */
 export const QUEUE = {
@@ -54,8 +54,3 @@ export function tasksNamed(names: readonly string[]): string {
     .map((name) => sanitize(name, 100))
     .join(', ')}${more})`;
 }
-
-/** For commands that run one. */
-export const REPLACE_COMMANDS = {
-  help: 'replace the command of known tasks, unless they are completed',
-} satisfies Option;

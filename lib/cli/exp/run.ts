@@ -16,7 +16,7 @@ import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
 import { dryRun } from './dry-run.ts';
-import { locationOf, QUEUE, REPLACE_COMMANDS } from './queue-options.ts';
+import { locationOf, QUEUE } from './queue-options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
@@ -44,11 +44,7 @@ const GROUPS = [
         isAdvanced: true,
       },
       detach: { help: 'run the sweep as a job in the background, and print its number' },
-      ...advanced({
-        ...ABOUT,
-        ...JOB,
-        'replace-commands': REPLACE_COMMANDS,
-      }),
+      ...advanced({ ...ABOUT, ...JOB }),
       ...QUEUE,
       ...SIMULATE,
     },
@@ -103,8 +99,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
       const shown = screenReporter(screen, (end) => summary(end, values, true));
       const reporter = background === null ? shown : notingReporter(shown, background);
       const options = { ...experiment, own: { request, hosts }, needs: request.needs, reporter };
-      const replaceCommands = values['replace-commands'] === true;
-      process.exitCode = exitCode(await new SweepRun(options).run(sweep, { replaceCommands }));
+      process.exitCode = exitCode(await new SweepRun(options).run(sweep));
     } finally {
       screen.end();
     }
@@ -112,13 +107,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
 }
 
 /** Options that concern this process, and not the workers on other machines. */
-const OWN = [
-  'on',
-  'env',
-  'detach',
-  'replace-commands',
-  ...Object.keys({ ...ABOUT, ...JOB, ...QUEUE, ...SWEEP_GROUP.options }),
-];
+const OWN = ['on', 'env', 'detach', ...Object.keys({ ...ABOUT, ...JOB, ...QUEUE, ...SWEEP_GROUP.options })];
 
 /** Runs the sweep as a job in the background. */
 async function detach(

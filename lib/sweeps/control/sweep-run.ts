@@ -74,15 +74,13 @@ export class SweepRun {
   }
 
   /** @param sweep null: what the queue has */
-  async run(sweep: Sweep | null, { replaceCommands = false } = {}): Promise<RunEnd> {
+  async run(sweep: Sweep | null): Promise<RunEnd> {
     const { signals, own, needs, protocol } = this.#options;
     try {
       await this.#manager.begin();
-      // First: where that can't be, nothing is to be changed. Requests wait until the tables are read.
-      await this.#service?.listen(this.#manager.manages);
       const requireCommands = protocol === undefined || protocol.endpoints.length === 0;
       if (Object.keys(needs).length > 0) await this.#options.queue.setNeeds(needs);
-      const adding = { replaceCommands, requireCommands, signal: signals.drain };
+      const adding = { requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
       if (own !== null) await this.#unpause();
@@ -137,7 +135,7 @@ export class SweepRun {
 
   /** Manages until workers of other processes have ended all tasks. */
   async #serve(now: RunProgress): Promise<void> {
-    this.#service?.open();
+    await this.#service?.listen(this.#manager.manages);
     this.#serves = true;
     this.#noteProgress(now);
     const end = AbortSignal.any([this.#options.signals.drain, this.#over.signal]);

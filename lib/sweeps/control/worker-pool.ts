@@ -7,7 +7,6 @@ import {
   type WaitingState,
 } from '../../claims/index.ts';
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
-import { label } from '../../gpus/index.ts';
 import { hostName, listWords, showValue } from '../../platform/index.ts';
 import { discover } from '../../status/index.ts';
 import { describeEvent, firstLine } from '../manager/index.ts';
@@ -179,7 +178,8 @@ export class WorkerPool implements Pool {
             report(event);
             if (event.type === 'claiming' && event.waiting !== null) {
               // A line for all that wait, and not for each change of the reasons.
-              if (waiting.size === 0) report({ type: 'waiting', text: describeWait(event.waiting) });
+              if (waiting.size === 0)
+                report({ type: 'waiting', text: `Waiting for ${waitsFor(event.waiting)}` });
               waiting.add(unnamed);
             } else if (event.type === 'claimed' || event.type === 'stopped') waiting.delete(unnamed);
           },
@@ -248,15 +248,6 @@ function lineAfter(event: WorkerEvent, before: OwnLine, unnamed: string): OwnLin
     default:
       return before;
   }
-}
-
-const MAX_REASONS = 3;
-
-function describeWait(waiting: WaitingState): string {
-  const others = waiting.gpus.filter(({ reason }) => !reason.includes(`pid ${process.pid}:`));
-  const reasons = others.slice(0, MAX_REASONS).map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
-  const more = others.length - reasons.length;
-  return `Waiting for ${waitsFor(waiting)}: ${[...reasons, ...(more > 0 ? [`${more} more`] : [])].join('; ')}`;
 }
 
 function waitsFor(state: WaitingState | null): string {

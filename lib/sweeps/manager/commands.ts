@@ -4,18 +4,18 @@ import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 
 /**
  * The known tasks that have another command than the sweep gives them.
- * @returns how many can get it, those of them that have failed, and whether others run or are completed
+ * @returns how many can get it, those of them that have failed, and how many others run or are completed
  */
 export async function findOtherCommands(
   sweep: Sweep,
   queue: Queue,
-): Promise<{ count: number; failed: string[]; keeps: boolean }> {
-  const found = { count: 0, failed: [] as string[], keeps: false };
+): Promise<{ count: number; failed: string[]; kept: number }> {
+  const found = { count: 0, failed: [] as string[], kept: 0 };
   for (const batch of batchesOf(sweep.tasks())) {
     const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
     for (const [at, row] of rows.entries()) {
       if (row === null || !areDifferent(row.task.command, (batch[at] as TaskSpec).command)) continue;
-      if (row.state === 'active' || row.state === 'completed') found.keeps = true;
+      if (row.state === 'active' || row.state === 'completed') found.kept++;
       else found.count++;
       if (row.state === 'failed') found.failed.push(row.task.id);
     }

@@ -42,7 +42,6 @@ interface ManagerOptions {
 }
 
 interface Adding {
-  replaceCommands: boolean;
   signal: AbortSignal;
 }
 
@@ -138,7 +137,7 @@ export class Manager {
     refuseUnusable(sweep.samples(), project.directory);
     if (sweep.search !== null && !isKnownAhead(sweep.search))
       return this.#beginSearch(sweep, sweep.search, options);
-    const enqueued = await this.#add(sweep, options).catch((error) => {
+    const enqueued = await this.#add(sweep, options.signal).catch((error) => {
       if (!options.signal.aborted) throw error;
     });
     if (enqueued === undefined) return;
@@ -206,21 +205,22 @@ export class Manager {
     return false;
   }
 
-  /** Adds the tasks. Tasks that wait or have failed get another command without a question, unless one of them runs or is completed. */
-  async #add(sweep: Sweep, options: Adding): Promise<Enqueued> {
+  /** Adds the tasks. Tasks that wait or have failed get another command, and the failed ones of these run again. */
+  async #add(sweep: Sweep, signal: AbortSignal): Promise<Enqueued> {
     const { queue } = this.#options;
-    let conflict: CommandConflictError | null = null;
     try {
-      if (!options.replaceCommands) return await queue.enqueue(sweep.tasks(), options);
+      return await queue.enqueue(sweep.tasks(), { signal });
     } catch (error) {
       if (!(error instanceof CommandConflictError)) throw error;
-      conflict = error;
     }
-    const { count, failed, keeps } = await findOtherCommands(sweep, queue);
-    if (conflict !== null && keeps) throw conflict;
-    const enqueued = await queue.enqueue(sweep.tasks(), { ...options, replaceCommands: true });
+    const { count, failed, kept } = await findOtherCommands(sweep, queue);
+    const enqueued = await queue.enqueue(sweep.tasks(), { signal, replaceCommands: true });
     await queue.retry({ ids: failed });
     if (count > 0) this.tell(`${count} of them get another command`);
+    if (kept > 0)
+      this.tell(
+        `warning: ${kept} of them run or are completed with another command, and keep it; to run them again: gpu-owner exp retry NAME`,
+      );
     return enqueued;
   }
 

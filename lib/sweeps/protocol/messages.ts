@@ -1,11 +1,11 @@
-import { errorMessage } from '../../errors.ts';
+import { isUtf8 } from 'node:buffer';
 import { sanitize, showValue } from '../../platform/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import {
   DEFAULT_SEED,
   isValues,
   Literal,
-  parseValue,
+  readValue,
   seedOf,
   stringifyValue,
   type Task,
@@ -30,8 +30,7 @@ const MAX_NAME_LENGTH = 200;
 const MAX_ERROR_LENGTH = 8_000;
 
 /** @throws RequestError */
-export function parseRequest(bytes: Uint8Array): Request {
-  const members = parseObject(bytes);
+export function parseRequest(members: Values): Request {
   const type = TYPES.find((each) => each === members.type);
   if (type === undefined) {
     throw new RequestError(
@@ -65,21 +64,10 @@ export function parseRequest(bytes: Uint8Array): Request {
   }
 }
 
-function parseObject(bytes: Uint8Array): Values {
-  let text: string;
-  try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    throw new RequestError('the request is not UTF-8');
-  }
-  let value: Value;
-  try {
-    value = parseValue(text);
-  } catch (error) {
-    throw new RequestError(`the request is not JSON: ${sanitize(errorMessage(error))}`);
-  }
-  if (!isValues(value)) throw new RequestError('a request is one JSON object');
-  return value;
+/** Reads an object of JSON in UTF-8. null: it is none, or not complete. */
+export function parseObject(bytes: Buffer): Values | null {
+  const value = isUtf8(bytes) ? readValue(bytes.toString()) : undefined;
+  return isValues(value) ? value : null;
 }
 
 function own(members: Values, key: string): Value | undefined {
@@ -149,13 +137,6 @@ export function describeTask(
 
 /** Explains why a worker's message about a task is rejected. @param attempts its attempts at the task, the last first */
 export function whyRejected(task: string, worker: string, attempts: readonly AttemptInfo[]): string {
-  const [last] = attempts;
-  const why: Record<NonNullable<AttemptInfo['outcome']>, string> = {
-    completed: 'it was completed before; its result stays',
-    failed: 'its failure was reported before',
-    'given-back': 'it was requeued before',
-    lost: 'another worker has completed it, or it was retried or cancelled',
-    cancelled: 'it was cancelled, or another worker had a result first',
-  };
-  return `task ${sanitize(task)} no longer belongs to ${sanitize(worker)}: ${last?.outcome ? why[last.outcome] : 'another worker has it now'}`;
+  const outcome = attempts[0]?.outcome ?? 'with another worker now';
+  return `task ${sanitize(task)} no longer belongs to ${sanitize(worker)}: it is ${outcome}`;
 }

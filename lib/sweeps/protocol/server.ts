@@ -2,17 +2,14 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { asError, errorCode, GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
 import type { Authentication } from './access.ts';
-import { ClientConnection, errorAnswer, type RequestAnswer } from './connection.ts';
-import { parseRequest, type Request, RequestError } from './messages.ts';
+import { errorAnswer, type RequestAnswer, serveRequest } from './connection.ts';
+import { parseObject, parseRequest, type Request, RequestError } from './messages.ts';
 import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts';
 
 export interface ServerOptions {
   authentication: Authentication;
-  /**
-   * Answers a request. May reject: then the client gets the error.
-   * @param from the client's address @param hasEnded whether the client has closed its end: it may be gone
-   */
-  handle: (request: Request, from: string, hasEnded: () => boolean) => Promise<RequestAnswer>;
+  /** Answers a request. May reject: then the client gets the error. @param from the client's address */
+  handle: (request: Request, from: string) => Promise<RequestAnswer>;
   /** Warns a person. */
   complain: (message: string) => void;
   limits?: Partial<Limits>;
@@ -27,13 +24,7 @@ export interface Limits {
   timeoutMs: number;
 }
 
-const LIMITS: Limits = {
-  connections: 250,
-  bytes: 1024 ** 2,
-  timeoutMs: 10_000,
-};
-
-const TOO_MANY = 'too many connections at once; try again';
+const LIMITS: Limits = { connections: 250, bytes: 1024 ** 2, timeoutMs: 10_000 };
 
 /** Connections that wait in the kernel, beyond those that are open. */
 const BACKLOG = 1_024;
@@ -59,7 +50,6 @@ export class ProtocolServer {
    * @returns where it listens now @throws ERR_INVALID_ARGUMENT; NodeJS.ErrnoException with EADDRINUSE if another process does
    */
   async listen(endpoint: Endpoint): Promise<Endpoint> {
-    this.#options.authentication.check(endpoint);
     const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => this.#accept(socket));
     await new Promise<void>((resolve, reject) => {
       server.once('error', (error: NodeJS.ErrnoException) =>
@@ -73,48 +63,51 @@ export class ProtocolServer {
   }
 
   #accept(socket: Socket): void {
-    const { remoteAddress } = socket;
+    const { authentication, complain } = this.#options;
+    const from = plainAddress(socket.remoteAddress ?? '');
+    // The client has gone; an error changes nothing.
     socket.on('error', () => socket.destroy());
-    if (remoteAddress === undefined) {
-      socket.destroy(); // the client is gone already
-      return;
-    }
-    const from = plainAddress(remoteAddress);
-    if (this.#sockets.size >= this.#limits.connections) {
-      this.#options.complain(`${from}: ${TOO_MANY}`);
-      socket.end(errorAnswer(TOO_MANY), () => socket.destroy());
+    const refusal = authentication.refusalOf(from);
+    const why =
+      this.#sockets.size >= this.#limits.connections
+        ? 'too many connections at once; try again'
+        : authentication.hasToken
+          ? null
+          : refusal;
+    if (why !== null) {
+      complain(`refused ${from}: ${why}`);
+      socket.end(errorAnswer(why), () => socket.destroy());
       return;
     }
     this.#sockets.add(socket);
     socket.on('close', () => this.#sockets.delete(socket));
-    const { authentication } = this.#options;
-    const refusal = authentication.refusalOf(from);
-    const connection = new ClientConnection(socket, {
+    serveRequest(socket, {
       maxBytes: this.#limits.bytes,
       timeoutMs: this.#limits.timeoutMs,
-      answer: (bytes) => this.#answer(bytes, from, refusal, socket),
+      answer: (bytes) => {
+        const members = parseObject(bytes);
+        return members && this.#answer(members, from, refusal);
+      },
     });
-    if (refusal !== null && !authentication.hasToken) {
-      this.#options.complain(`refused ${from}: ${refusal}`);
-      connection.refuse(refusal);
-    }
   }
 
-  async #answer(bytes: Buffer, from: string, refusal: string | null, socket: Socket): Promise<RequestAnswer> {
+  async #answer(
+    members: NonNullable<ReturnType<typeof parseObject>>,
+    from: string,
+    refusal: string | null,
+  ): Promise<RequestAnswer> {
+    const { authentication, complain, handle } = this.#options;
     try {
-      const request = parseRequest(bytes);
-      if (refusal !== null && !this.#options.authentication.knows(request.token)) {
-        this.#options.complain(`refused ${from}: ${refusal}`);
-        return { text: errorAnswer(refusal) };
-      }
-      return await this.#options.handle(request, from, () => socket.readableEnded);
+      const request = parseRequest(members);
+      if (refusal === null || authentication.knows(request.token)) return await handle(request, from);
+      complain(`refused ${from}: ${refusal}`);
     } catch (error) {
       const { message } = asError(error);
-      if (!(error instanceof RequestError)) {
-        this.#options.complain(`a request of ${from} could not be answered: ${sanitize(message, 500)}`);
-      }
-      return { text: errorAnswer(refusal ?? message) };
+      if (!(error instanceof RequestError))
+        complain(`a request of ${from} could not be answered: ${sanitize(message, 500)}`);
+      if (refusal === null) return { text: errorAnswer(message) };
     }
+    return { text: errorAnswer(refusal) };
   }
 
   /** Closes the ports at once, and connections without an answer after half a second. */
@@ -129,15 +122,8 @@ export class ProtocolServer {
 }
 
 function unusable(endpoint: Endpoint, error: NodeJS.ErrnoException): GPUOwnerError {
-  const why: Record<string, string> = {
-    EACCES: 'permission denied (ports below 1024 are for root); choose another port',
-    EADDRNOTAVAIL: 'this machine does not have this address; `ip address` lists its addresses',
-  };
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `can't listen on ${formatEndpoint(endpoint)}: ${why[error.code ?? ''] ?? error.message}`,
-    { cause: error },
-  );
+  const why = `can't listen on ${formatEndpoint(endpoint)}: ${error.message}`;
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', why, { cause: error });
 }
 
 /** How workers of the original system are served. */
@@ -158,34 +144,18 @@ export class ProtocolService {
   readonly #handler: RequestHandler;
   readonly #server: ProtocolServer;
   /** Endpoints that are in use by another process. */
-  #taken: Endpoint[];
+  #taken: readonly Endpoint[];
+  #listening: Promise<void> | null = null;
   #told = false;
-  #retrying = false;
   #complaints = { since: 0, count: 0 };
-  /** Messages for the moment when it is opened; null: it is open. */
-  #news: string[] | null = [];
-  /** Requests wait for it. */
-  readonly #opened: Promise<void>;
-  #open: () => void = () => {};
 
   constructor(options: ServiceOptions) {
     this.#options = options;
-    this.#taken = [...options.endpoints];
+    this.#taken = options.endpoints;
     this.#handler = new RequestHandler(options);
-    this.#opened = new Promise((resolve) => {
-      this.#open = resolve;
-    });
     this.#server = new ProtocolServer({
       authentication: options.authentication,
-      handle: async (request, from, hasEnded) => {
-        if (this.#news !== null) {
-          await this.#opened;
-          // A worker that has timed out asks again: no worker would run this task.
-          if (request.type === 'request_task' && hasEnded())
-            throw new RequestError('this manager was not ready yet; ask again');
-        }
-        return this.#handler.handle(request, from);
-      },
+      handle: (request, from) => this.#handler.handle(request, from),
       complain: (message) => this.#complain(message),
     });
   }
@@ -195,26 +165,24 @@ export class ProtocolService {
     return this.#handler.isQuiet;
   }
 
-  /** Begins to answer requests. */
-  open(): void {
-    for (const text of this.#news ?? []) this.#options.tell(text);
-    this.#news = null;
-    this.#open();
-  }
-
   /**
-   * Listens on endpoints that are free; the next call tries the others again. Requests wait for {@link open}.
+   * Listens on endpoints that are free; the next call tries the others again.
    * @param alone whether this process manages: then another process that listens is no manager of this experiment
    * @throws ERR_INVALID_ARGUMENT; with `alone` also if a port is in use
    */
-  async listen(alone: boolean): Promise<void> {
+  listen(alone: boolean): Promise<void> {
+    this.#listening ??= this.#listen(alone).finally(() => {
+      this.#listening = null;
+    });
+    return this.#listening;
+  }
+
+  async #listen(alone: boolean): Promise<void> {
+    const { tell } = this.#options;
     const taken: Endpoint[] = [];
     for (const endpoint of this.#taken) {
       try {
-        const where = await this.#server.listen(endpoint);
-        const text = `workers can ask for tasks at ${formatEndpoint(where)}`;
-        if (this.#news === null) this.#options.tell(text);
-        else this.#news.push(text);
+        tell(`workers can ask for tasks at ${formatEndpoint(await this.#server.listen(endpoint))}`);
       } catch (error) {
         if (errorCode(error) !== 'EADDRINUSE') throw error;
         taken.push(endpoint);
@@ -231,27 +199,18 @@ export class ProtocolService {
       );
     }
     this.#told = true;
-    this.#options.tell(`${where} is in use, perhaps by the other manager; trying again until it is free`);
+    tell(`${where} is in use, perhaps by the other manager; trying again until it is free`);
   }
 
   /** Listens on endpoints that were in use until now. Never fails. */
   retry(): void {
-    if (this.#retrying || this.#taken.length === 0) return;
-    this.#retrying = true;
-    this.listen(false)
-      .catch((error: Error) => this.#complain(error.message))
-      .finally(() => {
-        this.#retrying = false;
-      });
+    if (this.#taken.length > 0) this.listen(false).catch((error: Error) => this.#complain(error.message));
   }
 
   #complain(message: string): void {
     const now = Date.now();
     if (now - this.#complaints.since > MINUTE_MS) this.#complaints = { since: now, count: 0 };
-    if (++this.#complaints.count < MAX_COMPLAINTS) this.#options.tell(`warning: ${message}`);
-    else if (this.#complaints.count === MAX_COMPLAINTS) {
-      this.#options.tell(`warning: ${message}; further warnings are dropped for a minute`);
-    }
+    if (++this.#complaints.count <= MAX_COMPLAINTS) this.#options.tell(`warning: ${message}`);
   }
 
   close(): Promise<void> {

@@ -144,7 +144,6 @@ export class CommandConflictError extends GPUOwnerError {}
 function conflictError(name: string, command: string, other: string): CommandConflictError {
   return new CommandConflictError(
     'ERR_INVALID_ARGUMENT',
-    `equal parameters, different commands: ${name}: ${showCommand(command)} and ${showCommand(other)}. A task is its parameters: make them differ, or give the known tasks ` +
-      'the new command (--replace-commands).',
+    `equal parameters, different commands: ${name}: ${showCommand(command)} and ${showCommand(other)}. A task is its parameters: make them differ.`,
   );
 }

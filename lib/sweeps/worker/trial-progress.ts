@@ -118,31 +118,20 @@ export class TrialProgress {
     if (match === null || name === undefined) return;
     const [whole, ...groups] = match.indices as RegExpIndicesArray;
     const found = groups.length === 0 ? whole : groups.find((group) => group !== undefined);
-    const value = found === undefined ? null : numberAt(line, ...found);
+    const value = found === undefined ? null : numberAt(line, found[0]);
     if (value !== null) this.#course?.note(null, { [name]: value });
   }
 }
 
-/** Numbers as programs print them. A minus after a letter or digit is a hyphen. */
-const NUMBERS =
-  /(?:(?<![\w.)\]])[-+])?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_.])[-+]?(?:nan|inf(?:inity)?)\b/gi;
+/** A number as programs print it, at its beginning. 1,234 is one number or two. */
+const NUMBER = /[-+]?(?:(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\d*,\d{3})|(?:nan|inf(?:inity)?)\b)/iy;
 
-/**
- * The number in a part of a line. A part that begins or ends inside a number, or is empty before one, stands for the whole number:
- * patterns such as `[0-9.]+` forget exponents. null: there is none, or the part has something else.
- */
-function numberAt(line: string, from: number, to: number): Value | null {
-  const part = line.slice(from, to);
-  const start = from + (part.length - part.trimStart().length);
-  for (const { index, 0: text } of line.matchAll(NUMBERS)) {
-    const end = index + text.length;
-    if (end <= start) continue;
-    const isInside = index <= start && /^[.,;:\s]*$/.test(line.slice(end, Math.max(end, to)));
-    // 1,234 is one number or two.
-    const isUnclear = /^[-+]?\d{1,3}$/.test(text) && /^,\d{3}(?!\d)/.test(line.slice(end, end + 5));
-    return isInside && !isUnclear ? valueOfNumber(text) : null;
-  }
-  return null;
+/** The number that begins at a place in a line: patterns such as `[0-9.]+` forget exponents and signs. null: there is none. */
+function numberAt(line: string, at: number): Value | null {
+  // A minus after a letter or digit is a hyphen.
+  NUMBER.lastIndex = at - (/(?<![\w.)\]])[-+]$/.test(line.slice(0, at)) ? 1 : 0);
+  const text = NUMBER.exec(line)?.[0];
+  return text === undefined ? null : valueOfNumber(text);
 }
 
 function valueOfNumber(text: string): Value {

@@ -2,12 +2,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Authentication, parseAddresses } from '../../../lib/sweeps/protocol/access.ts';
 import { ProtocolService } from '../../../lib/sweeps/protocol/server.ts';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
-import { until } from '../../support/machine.ts';
 import { freePort } from '../../support/ports.ts';
 import { spec } from '../queue/fixtures/tasks.ts';
 
@@ -51,53 +50,14 @@ function ask(request = REQUEST): Promise<string> {
   });
 }
 
-/** As long as an answer takes, and longer. */
-function answerTime(): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, 300));
-}
-
-test('a worker that asks while tasks are added waits until that is done', async () => {
-  const admitted = vi.spyOn(Authentication.prototype, 'refusalOf');
+test('a worker gets a task with a seed and its phase, and hears when there are no more', async () => {
   await service.listen(true);
-  const answer = ask();
-  await until(() => admitted.mock.calls.length === 1);
-  admitted.mockRestore();
-  await answerTime();
-  expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
-  expect(told).toEqual([]);
-  service.open();
   expect(told).toEqual([`workers can ask for tasks at 127.0.0.1:${port}`]);
-  const { type, task } = JSON.parse(await answer);
+  const { type, task } = JSON.parse(await ask());
   expect(type).toBe('task');
   // The task has no seed, as tasks of a grid may; workers hand theirs to PyTorch. A parameter doesn't hide the phase.
   const assigned = { status: 'assigned', assigned_to: 'gpu0' };
   expect(task).toMatchObject({ seed: 42, config: { n: 1, phase_name: 'exp1' }, ...assigned });
   expect(Math.abs(Date.now() / 1000 - task.assigned_at)).toBeLessThan(60);
   expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
-});
-
-test('a worker that asks and goes while tables are read gets no task', async () => {
-  const admitted = vi.spyOn(Authentication.prototype, 'refusalOf');
-  await service.listen(true);
-  const socket = connect(port, '127.0.0.1', () => socket.end(REQUEST));
-  await until(() => socket.writableFinished);
-  const answer = ask();
-  // From then on both are read, whatever has come of them.
-  await until(() => admitted.mock.settledResults.filter(({ type }) => type === 'fulfilled').length === 2);
-  admitted.mockRestore();
-  await answerTime();
-  service.open();
-  expect(JSON.parse(await answer)).toMatchObject({ type: 'task' });
-  expect(await queue.counts()).toMatchObject({ pending: 0, active: 1 });
-});
-
-test('a waiting worker is let go when the service closes', async () => {
-  const admitted = vi.spyOn(Authentication.prototype, 'refusalOf');
-  await service.listen(true);
-  const answer = ask();
-  await until(() => admitted.mock.calls.length === 1);
-  admitted.mockRestore();
-  await service.close();
-  expect(await answer).toBe('');
-  expect(await queue.counts()).toMatchObject({ pending: 1, active: 0 });
 });
