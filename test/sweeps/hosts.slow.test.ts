@@ -190,17 +190,6 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect([starts().length, rows().length]).toEqual([6, 4]);
   });
 
-  test('Ctrl-C before any host has answered ends it, and pauses nothing', async () => {
-    hosts.add('asleep', { forced: 'sleep 600' });
-    const manager = start(['run', '--on', 'asleep', '--gpus', '1', '--grid', 'n=1', ...task()]);
-    const ended = finished(manager);
-    await until(() => treeOf(manager.pid as number).some((pid) => nameOf(pid) === 'ssh'));
-    manager.kill('SIGINT');
-    const { code, stdout } = await ended;
-    expect({ code, stdout }).toEqual({ code: 130, stdout: expect.not.stringContaining('paused') });
-    expect(JSON.parse((await run(['status', '--json'])).stdout)).toMatchObject({ pause: null });
-  });
-
   test('after kill -9 nothing stays behind, and a new start goes on without doing anything twice at once', async () => {
     const words = ['run', '--on', 'a,b', '--gpus', 'all', '--grid', 'n=1..5'];
     const short = { GPU_OWNER_TIMEOUTS: 'silence:3000,silenceGrace:500' };
@@ -291,25 +280,6 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect(await run(['retry', 'grid_1'])).toMatchObject({ code: 0 });
     expect(await run(words.slice(0, 5))).toMatchObject({ code: 0 });
     expect([starts().length, rows().length]).toEqual([3, 2]);
-  });
-
-  test('a search chooses trials for workers of all hosts', async () => {
-    const fixtures = join(import.meta.dirname, 'fixtures');
-    const log = join(project, 'told');
-    // The stand-in proposes none of so many numbers twice: Optuna would be told that the second one failed.
-    const words = ['run', '--on', 'a,b', '--gpus', '1', '--grid', 'n=1..1000000'];
-    const both = task(`while [ $(wc -l < ${project}/starts) -lt 2 ]; do sleep 0.05; done`);
-    const options = ['--method', 'tpe', '--trials', '6', '--metric', 'y'];
-    const ended = await run([...words, ...options, ...both], { PYTHONPATH: fixtures, OPTUNA_LOG: log });
-    expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
-    expect([starts().length, new Set(rows()).size]).toEqual([6, 6]);
-    const homes = new Set(starts().map((line) => line.split(' ')[1]));
-    expect([...homes].sort()).toEqual([a, b].map(({ directory }) => `${directory}/home`).sort());
-    // When the last trial was chosen, one for other machines to take, two ran, and all others had ended.
-    const values = linesOf('told').map((line) => line.split(' ')[2]);
-    expect(values.length).toBeGreaterThanOrEqual(3);
-    const results = rows().map((row) => row.split(',').at(-1));
-    expect(results).toEqual(expect.arrayContaining(values));
   });
 
   test('a trial that reports worse values on another host is stopped there', async () => {

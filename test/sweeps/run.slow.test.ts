@@ -335,20 +335,6 @@ test.concurrent('a table that is cut while tasks run ends exp run, and a later s
   expect(experiment.rows('results_grid')).toEqual(['1,,grid_0_1', '2,,grid_1_2']);
 });
 
-test.concurrent('a table that is corrected soon after the last task is written then', async (context) => {
-  const experiment = newExperiment(context);
-  const table = join(experiment.project, 'results_grid/final_results.csv');
-  mkdirSync(join(experiment.project, 'results_grid'));
-  writeFileSync(table, 'seed,loss\n');
-  const cut = ['--', 'sh', '-c', 'printf 8 >> results_grid/final_results.csv'];
-  const child = experiment.start(['run', '--gpus', '1', '--grid', 'seed=1', ...cut]);
-  const ended = finished(child);
-  await output(child, /waiting until the tables can be written/);
-  writeFileSync(table, 'seed,loss\n');
-  expect((await ended).code).toBe(0);
-  expect(experiment.rows('results_grid')).toEqual(['1,,grid_0_1']);
-});
-
 test
   .skipIf(noMounts !== null)
   .concurrent('nothing is lost when the disk is full for a while (needs to mount)', async (context) => {

@@ -119,17 +119,6 @@ test.concurrent('a random search has its trials in one table, and shows the best
   expect(json.best[0].value).toBe(losses[0]);
 });
 
-test.concurrent('a rule of stopping that would stop nothing is refused', async (context) => {
-  const experiment = newExperiment(context, 1);
-  const rule = ['--stop-early', 'hyperband:1:1.0000001'];
-  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'random', ...rule, ...branin()];
-  const { code, stderr } = await experiment.run(words);
-  expect({ code, stderr }).toMatchObject({
-    code: 64,
-    stderr: expect.stringContaining('ETA must be at least 1.1'),
-  });
-});
-
 test.concurrent.for([
   ['tpe', '-I', 'optuna', 'optuna'],
   ['gp', '', 'scipy', 'optuna scipy torch'],
@@ -165,18 +154,6 @@ test.concurrent.for([
   expect({ code, stderr }).toEqual({ code: 71, stderr: `gpu-owner: ${why}\n` });
 });
 
-test.concurrent('a value that a program calls stopped is no step of a search', async (context) => {
-  const experiment = newExperiment(context, 1);
-  const script = 'echo "{{\\"loss\\": {x}, \\"stopped\\": -1}}" > "$GPU_OWNER_RESULT"';
-  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'tpe', '--trials', '3', '--shell', '--', script];
-  expect((await experiment.run(words)).code).toBe(0);
-  expect(told(experiment).map((line) => line.split(' ').slice(1, 4).join(' '))).toEqual(
-    column(experiment, 'x')
-      .slice(0, 2)
-      .map((x) => `COMPLETE ${x} None`),
-  );
-});
-
 test.concurrent.for(['gp', 'cmaes'])('the sampler of %s chooses trials', async (method, context) => {
   const experiment = newExperiment(context, 1);
   for (const name of ['scipy', 'torch', 'cmaes']) writeFileSync(join(experiment.project, `${name}.py`), '');
@@ -184,19 +161,6 @@ test.concurrent.for(['gp', 'cmaes'])('the sampler of %s chooses trials', async (
   const { code, stderr } = await experiment.run(search(method, 2));
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(column(experiment, 'loss')).toHaveLength(2);
-});
-
-test.concurrent('where a sampler insists on a trial that there is, others are random, and it is told of them', async (context) => {
-  const experiment = newExperiment(context, 1);
-  experiment.env.OPTUNA_STUCK = '1';
-  const { code } = await experiment.run(search('tpe', 4));
-  expect(code).toBe(0);
-  const losses = column(experiment, 'loss');
-  expect(losses).toHaveLength(4);
-  expect(new Set(losses).size).toBe(4);
-  // But the last one, whose end nothing is chosen after.
-  const ends = told(experiment).filter((line) => line.includes(' COMPLETE '));
-  expect(ends.map((line) => line.split(' ')[2])).toEqual(losses.slice(0, 3));
 });
 
 test.concurrent('a search goes on after SIGKILL of its run and of its helper, and tells every end', async (context) => {

@@ -1,14 +1,6 @@
-// The checker itself: made-up logs and tables with one thing wrong, each of which must be found; and the real witness with real locks.
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterEach, describe, expect, test } from 'vitest';
-import { binaries } from '../support/binaries.ts';
-import { finished, Machine, output, python } from '../support/machine.ts';
-import { until } from '../support/time.ts';
+import { describe, expect, test } from 'vitest';
 import {
   type ResultRow,
-  readTestimony,
   type TaskOutcome,
   type Testimony,
   violationsIn,
@@ -165,72 +157,5 @@ describe('the witness of tables', () => {
       expect.stringContaining('is active'),
       expect.stringContaining('4 times'),
     ]);
-  });
-});
-
-describe('the witness in the processes themselves', () => {
-  const command = join(import.meta.dirname, 'fixtures/chaotic_task.py');
-  let machine: Machine;
-  let directory: string;
-  afterEach(async () => {
-    await machine.close();
-    rmSync(directory, { recursive: true });
-  });
-
-  function begin() {
-    machine = new Machine(2);
-    directory = mkdtempSync(join(tmpdir(), 'gpu-owner-witness-'));
-    mkdirSync(directory, { recursive: true });
-    return {
-      WITNESS_DIRECTORY: directory,
-      WITNESS_LOCKS: machine.lockDirectory,
-      SIMULATOR_LIBRARIES: join(binaries(), 'simulator'),
-    };
-  }
-
-  const claimant = (seconds: number) => [python, '-S', command, 'claimant', String(seconds)];
-
-  test('sees nothing wrong where claims are kept', async () => {
-    const env = begin();
-    const jobs = [0, 1, 2].map(() => machine.startCommand(['run', '--', ...claimant(0.1)], { env }));
-    for (const { code, stderr } of await Promise.all(jobs.map((job) => finished(job)))) {
-      expect({ code, stderr }).toMatchObject({ code: 0 });
-    }
-    const log = readTestimony(directory);
-    expect(log.filter(({ kind }) => kind === 'end')).toHaveLength(3);
-    expect(violationsIn(log)).toEqual([]);
-  });
-
-  test('sees two who use one GPU, also where the log alone could not tell', async () => {
-    const env = begin();
-    const holder = machine.startCommand(['hold'], { env });
-    const gpu = await output(holder, /"visibleDevices":"([^"]+)"/);
-    const both = [0, 1].map(() =>
-      machine.start(claimant(600), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } }),
-    );
-    for (const violation of [/gpu GPU-\S+: attempt \d+ is there, too/, /had two attempts/]) {
-      await expect
-        .poll(() => violationsIn(readTestimony(directory)))
-        .toContainEqual(expect.stringMatching(violation));
-    }
-    for (const each of both) each.kill('SIGKILL');
-    await Promise.all(both.map((each) => finished(each)));
-    holder.stdin?.end();
-    await finished(holder);
-  });
-
-  test('sees a process that outlives its claim', async () => {
-    const env = begin();
-    const holder = machine.startCommand(['hold'], { env });
-    const gpu = await output(holder, /"visibleDevices":"([^"]+)"/);
-    const one = machine.start(claimant(600), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } });
-    await until(() => readTestimony(directory).length > 0, 'the claimant’s first line');
-    expect(violationsIn(readTestimony(directory))).toEqual([]);
-    holder.stdin?.end();
-    await expect
-      .poll(() => violationsIn(readTestimony(directory)))
-      .toEqual([expect.stringMatching(/lives, and nobody has the lease/)]);
-    one.kill('SIGKILL');
-    await finished(one);
   });
 });

@@ -78,6 +78,8 @@ export class SweepRun {
     const { signals, own, needs, protocol } = this.#options;
     try {
       await this.#manager.begin();
+      // First: where that can't be, nothing is to be changed. Requests wait until the tables are read.
+      await this.#service?.listen(this.#manager.manages);
       const requireCommands = protocol === undefined || protocol.endpoints.length === 0;
       if (Object.keys(needs).length > 0) await this.#options.queue.setNeeds(needs);
       const adding = { requireCommands, signal: signals.drain };
@@ -135,7 +137,7 @@ export class SweepRun {
 
   /** Manages until workers of other processes have ended all tasks. */
   async #serve(now: RunProgress): Promise<void> {
-    await this.#service?.listen(this.#manager.manages);
+    this.#service?.open();
     this.#serves = true;
     this.#noteProgress(now);
     const end = AbortSignal.any([this.#options.signals.drain, this.#over.signal]);

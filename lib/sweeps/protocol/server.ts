@@ -8,8 +8,11 @@ import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts
 
 export interface ServerOptions {
   authentication: Authentication;
-  /** Answers a request. May reject: then the client gets the error. @param from the client's address */
-  handle: (request: Request, from: string) => Promise<RequestAnswer>;
+  /**
+   * Answers a request. May reject: then the client gets the error.
+   * @param from the client's address @param hasEnded whether the client has closed its end: it may be gone
+   */
+  handle: (request: Request, from: string, hasEnded: () => boolean) => Promise<RequestAnswer>;
   /** Warns a person. */
   complain: (message: string) => void;
   limits?: Partial<Limits>;
@@ -86,7 +89,7 @@ export class ProtocolServer {
       timeoutMs: this.#limits.timeoutMs,
       answer: (bytes) => {
         const members = parseObject(bytes);
-        return members && this.#answer(members, from, refusal);
+        return members && this.#answer(members, from, refusal, socket);
       },
     });
   }
@@ -95,11 +98,13 @@ export class ProtocolServer {
     members: NonNullable<ReturnType<typeof parseObject>>,
     from: string,
     refusal: string | null,
+    socket: Socket,
   ): Promise<RequestAnswer> {
     const { authentication, complain, handle } = this.#options;
     try {
       const request = parseRequest(members);
-      if (refusal === null || authentication.knows(request.token)) return await handle(request, from);
+      if (refusal === null || authentication.knows(request.token))
+        return await handle(request, from, () => socket.readableEnded);
       complain(`refused ${from}: ${refusal}`);
     } catch (error) {
       const { message } = asError(error);
@@ -148,14 +153,27 @@ export class ProtocolService {
   #listening: Promise<void> | null = null;
   #told = false;
   #complaints = { since: 0, count: 0 };
+  /** Requests wait for it. */
+  readonly #opened: Promise<void>;
+  #open: (() => void) | null = null;
 
   constructor(options: ServiceOptions) {
     this.#options = options;
     this.#taken = options.endpoints;
+    this.#opened = new Promise((resolve) => {
+      this.#open = resolve;
+    });
     this.#handler = new RequestHandler(options);
     this.#server = new ProtocolServer({
       authentication: options.authentication,
-      handle: (request, from) => this.#handler.handle(request, from),
+      handle: async (request, from, hasEnded) => {
+        const waits = this.#open !== null;
+        await this.#opened;
+        // A worker that has timed out asks again: no worker would run this task.
+        if (waits && request.type === 'request_task' && hasEnded())
+          throw new RequestError('this manager was not ready yet; ask again');
+        return this.#handler.handle(request, from);
+      },
       complain: (message) => this.#complain(message),
     });
   }
@@ -165,8 +183,14 @@ export class ProtocolService {
     return this.#handler.isQuiet;
   }
 
+  /** Begins to answer requests. */
+  open(): void {
+    this.#open?.();
+    this.#open = null;
+  }
+
   /**
-   * Listens on endpoints that are free; the next call tries the others again.
+   * Listens on endpoints that are free; the next call tries the others again. Requests wait for {@link open}.
    * @param alone whether this process manages: then another process that listens is no manager of this experiment
    * @throws ERR_INVALID_ARGUMENT; with `alone` also if a port is in use
    */

@@ -86,13 +86,6 @@ describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '
       expect([...new Set(words.map((line) => line[at]))]).toEqual(values);
   });
 
-  test('a task is what its values mean, whichever way Hydra writes them', async () => {
-    const sweep = await hydra(['lr=1e-3', 'n=1_0', "name='a b'", 'on=TRUE', '~x']);
-    expect(Array.from(sweep.tasks(), ({ parameters }) => taskId(parameters))).toEqual([
-      taskId({ lr: 0.001, n: 10, name: 'a b', on: true, '~x': '' }),
-    ]);
-  });
-
   test.each([
     [
       'python3 -m pkg.train --multirun lr=1,2 hydra/launcher=joblib hydra.sweep.dir=out',
@@ -104,26 +97,6 @@ describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '
     ],
   ])('may be one text: %s', async (command, expected) => {
     expect(linesOf(await hydra([], command))).toEqual(expected);
-  });
-
-  test('a search knows the order of its numbers', async () => {
-    const expected = {
-      'range(16,257)': { kind: 'range', first: 16, step: 1, count: 241 },
-      'shuffle(range(0,101,5))': { kind: 'range', first: 0, step: 5, count: 21 },
-      'range(0,1.2,0.4)': { kind: 'range', first: 0, step: 0.4, count: 3 },
-      'int(tag(log,interval(1,99)))': { kind: 'uniform', min: 1, max: 99, log: true, rounding: 'integer' },
-      '1,2,3': { kind: 'choice' },
-    };
-    const overrides = Object.keys(expected).map((text, at) => `x${at}=${text}`);
-    const { search } = await open({
-      hydra: { command: 'train', overrides },
-      search: { method: 'tpe', metric: 'loss' },
-    });
-    expect(search?.parameters.map(({ distribution }) => distribution)).toMatchObject(Object.values(expected));
-    const task = search?.taskOf(new Map(overrides.map((_, at) => [`x${at}`, 2])));
-    expect(task?.command).toMatchObject({
-      words: expect.arrayContaining(['x0=2', 'x1=2', 'x2=2.0', 'x3=2', 'x4=2']),
-    });
   });
 
   test('asks a program of Hydra which options groups have', async () => {
@@ -241,50 +214,6 @@ hydra: {mode: MULTIRUN, sweeper: {n_trials: 30${more}}}
     expect(task?.command).toMatchObject({
       words: expect.arrayContaining(['a=1', 'b=2.0', 'e=1.0', 'f=1', 'k=7', 'hydra.mode=RUN']),
     });
-  });
-
-  test("what Optuna's sweeper does otherwise is refused", async () => {
-    const asked = open({
-      project: optuna('tpe', ', params: {a: "${b}"}'),
-      hydra: { command: 'python train.py', overrides: [] },
-      search: { metric: 'loss' },
-    });
-    expect(await refusal(asked)).toContain('write the values themselves');
-    const refused: [sampler: string, more: object, why: string][] = [
-      ['NSGAIISampler', {}, "NSGAIISampler isn't supported; add hydra/sweeper/sampler=tpe"],
-      [
-        'TPESampler',
-        { sampler: { _target_: 'optuna.samplers.TPESampler', multivariate: true } },
-        'write hydra.sweeper.sampler.multivariate=false',
-      ],
-      ['TPESampler', { direction: ['minimize', 'maximize'] }, 'write minimize or maximize'],
-      ['TPESampler', { params: {}, search_space: { a: 1 } }, 'write hydra.sweeper.params'],
-      ['GridSampler', { params: { a: 'range(1,7)', b: 'range(7)' } }, 'write hydra.sweeper.n_trials=42'],
-    ];
-    const directory = project({
-      'train.py': '# import hydra',
-      // The last word is the template: the override before it says which configuration the program has.
-      run: '#!/bin/sh\nfor word; do case $word in at=*) at=${word#at=} ;; esac; done\necho "gpu-owner asks:null $(cat $at)"\n',
-      ...Object.fromEntries(
-        refused.map(([sampler, more], at) => [
-          `${at}`,
-          JSON.stringify({
-            _target_: 'hydra_plugins.hydra_optuna_sweeper.optuna_sweeper.OptunaSweeper',
-            sampler: { _target_: `optuna.samplers.${sampler}` },
-            params: { a: 'choice(1,2)' },
-            ...{ direction: 'minimize', n_trials: 30 },
-            ...more,
-          })
-            .replaceAll('true', 'True')
-            .replace(/}$/, ',"storage":None,"study_name":None}'),
-        ]),
-      ),
-    });
-    chmodSync(join(directory, 'run'), 0o755);
-    const lines = refused.map((_, at) => [`at=${at}`]);
-    expect(answers(['./run', 'train.py'], lines, directory)).toEqual(
-      refused.map(([, , why]) => ({ error: expect.stringContaining(why) })),
-    );
   });
 
   test("a search that is configured for Optuna's sweeper runs to its end", async () => {

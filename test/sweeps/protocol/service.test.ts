@@ -52,8 +52,10 @@ function ask(request = REQUEST): Promise<string> {
 
 test('a worker gets a task with a seed and its phase, and hears when there are no more', async () => {
   await service.listen(true);
+  const answer = ask();
+  setTimeout(() => service.open(), 300);
   expect(told).toEqual([`workers can ask for tasks at 127.0.0.1:${port}`]);
-  const { type, task } = JSON.parse(await ask());
+  const { type, task } = JSON.parse(await answer);
   expect(type).toBe('task');
   // The task has no seed, as tasks of a grid may; workers hand theirs to PyTorch. A parameter doesn't hide the phase.
   const assigned = { status: 'assigned', assigned_to: 'gpu0' };
