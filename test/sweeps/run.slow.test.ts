@@ -343,7 +343,7 @@ test
     const run = [...words, ...experiment.train('--seconds', '0.5', 'x=1')];
     // The machine is elsewhere: only the project's disk is full.
     const script = `mount -t tmpfs -o size=2m,mode=755 tmpfs . && cd "$PWD" && { "$@" & run=$!
-    while ! grep -q completed experiment_manager.log 2>/dev/null; do sleep 0.05; done
+    while ! grep -q 'completed by' experiment_manager.log 2>/dev/null; do sleep 0.05; done
     dd if=/dev/zero of=fill bs=1k count=3000 2>/dev/null; sleep 1.5; rm fill
     wait $run; echo "code $?"; cat results_grid/final_results.csv; }`;
     const { stdout } = await experiment.machine.run(['unshare', '-m', 'sh', '-c', script, 'sh', ...run], {

@@ -23,8 +23,8 @@ async function resume(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   await withQueue(locationOf(values), async (queue) => {
     const pause = await queue.paused();
-    await queue.resume();
     const { pending } = await queue.counts();
+    await queue.resume();
     const waiting = `${pending} ${pending === 1 ? 'waits' : 'wait'} for a worker`;
     print(`${pause === null ? 'The experiment was not paused' : 'Tasks are started again'}: ${waiting}.`);
   });
