@@ -2,7 +2,7 @@
 //
 // Usage: node scripts/test.js             the quick part: build, types, lint, unit tests, one path through every command
 //        node scripts/test.js --all       everything that must hold before a change is taken
-//        node scripts/test.js --rest      what the quick part leaves out; with --built: right after it, so that all is compiled
+//        node scripts/test.js --rest      what the quick part leaves out
 //        node scripts/test.js FILTER...   only test files whose path contains a filter (arguments go to vitest)
 import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawn } from 'node:child_process';
@@ -54,8 +54,9 @@ async function step(name, work) {
 }
 
 const mode = ['--all', '--rest'].includes(process.argv[2]) ? process.argv[2] : '--quick';
-const isBuilt = process.argv.includes('--built');
-const filters = process.argv.slice(2).filter((argument) => ![mode, '--built'].includes(argument));
+/** Set by `.ci/run`, after `npm ci` has compiled all. */
+const isBuilt = process.env.GPU_OWNER_TEST_BUILT !== undefined;
+const filters = process.argv.slice(2).filter((argument) => argument !== mode);
 const isFiltered = filters.length > 0;
 const build = [
   ['build, native part', () => node('scripts/install.js')],
