@@ -65,21 +65,6 @@ export const NATIVE = {
     most: 500,
     words: [') R ', ') S ', ') Z ', 'FLOCK', 'OFDLCK', '2147483647', '4294967296'],
   },
-  'library-file': {
-    sources: ['dl/inspect'],
-    wrap: ['open', 'close', 'stat', 'fstat', 'pread'],
-    // The program's own beginning: the segments that the headers describe lie behind it.
-    seeds: [() => readFileSync(join(build, 'library-file')).subarray(0, 1024)],
-    words: ['\x7fELF\x02\x01\x01'],
-  },
-  'linker-cache': {
-    sources: ['dl/search'],
-    wrap: ['open', 'read', 'close', 'dlinfo'],
-    seeds: [
-      'glibc-ld.so.cache1.1\0\0\0/usr/lib/x86_64-linux-gnu/libcuda.so.1\0/lib/libcuda.so.1\0libcuda.so.1\0',
-    ],
-    words: ['/libcuda.so.1\0'],
-  },
   'wait-queue': {
     sources: ['locks/wait_queue'],
     wrap: [],

@@ -10,8 +10,4 @@ namespace gpu_owner::dl {
 // Never the stubs that come with the CUDA toolkit: they load, and every call fails.
 std::vector<std::string> driver_library_candidates(const std::string& soname);
 
-// Files that the linker may take when it is given the bare soname: in the directories of its search path
-// (LD_LIBRARY_PATH and the system's own) and in its cache. There may be none.
-std::vector<std::string> linker_candidates(const std::string& soname);
-
 }  // namespace gpu_owner::dl
