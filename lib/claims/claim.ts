@@ -7,7 +7,6 @@ import {
   SHARE_UNIT_BYTES,
   type Suspect,
   type Topology,
-  topologyOf,
 } from '../gpus/index.ts';
 import { bootId, now, sleeping, warnOnce } from '../platform/index.ts';
 import {
@@ -38,6 +37,7 @@ import {
   type ShareDemand,
   sharingOf,
   takeSnapshot,
+  topologyOf,
   traceStep,
 } from './locks/index.ts';
 import { claimantOf, evaluateMachine } from './machine-evaluation.ts';
@@ -158,7 +158,7 @@ export function* claim(
     if (outcome.leases !== null) {
       const { gpus, all } = outcome;
       if (job === null && isLimited(request)) wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
-      const cpus = request.bindsCPUs === true ? cpusNear(topologyOf(all), gpus) : null;
+      const cpus = request.bindsCPUs === true ? cpusNear(topologyOf(directory, all), gpus) : null;
       if (request.bindsCPUs === true && cpus === null)
         warnOnce(
           "--cpu-bind: the driver doesn't tell which processors are near the GPUs, so the command may use all.",

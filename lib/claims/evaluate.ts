@@ -20,7 +20,6 @@ import {
   select,
   separateKinds,
   type Topology,
-  topologyOf,
   UNKNOWN,
   type Verdict,
 } from '../gpus/index.ts';
@@ -52,6 +51,7 @@ import {
   probeLease,
   probeWhole,
   sharingOf,
+  topologyOf,
   UNDIVIDED,
   whyLeftOut,
   whyUntakable,
@@ -330,12 +330,13 @@ export function scopeOf(job: ParentJob | null): string | null {
 export function topologyFor({
   request: { count, memory, isConnected },
   candidates,
+  directory,
   connections,
 }: Evaluation): Topology | null {
   if (isConnected === true || memory !== undefined) return connections;
   const whole = candidates.filter(({ gpu, verdict }) => verdict.state === 'free' && !isInstance(gpu));
   const gpus = candidates.map(({ gpu }) => gpu);
-  return offersChoice(whole.length, count) ? topologyOf(gpus) : null;
+  return offersChoice(whole.length, count) ? topologyOf(directory, gpus) : null;
 }
 
 /**

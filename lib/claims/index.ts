@@ -29,6 +29,7 @@ export {
   runAsync,
   runSync,
   sharesOf,
+  topologyOf,
 } from './locks/index.ts';
 export { type Perspective, snapshotAfterStartup } from './machine-evaluation.ts';
 export {

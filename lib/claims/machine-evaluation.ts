@@ -7,7 +7,6 @@ import {
   isInstance,
   KEEP_AWAKE,
   openDriver,
-  topologyOf,
 } from '../gpus/index.ts';
 import { now, sleeping, warnOnce } from '../platform/index.ts';
 import { type Evaluation, evaluateAll } from './evaluate.ts';
@@ -21,6 +20,7 @@ import {
   readSuspects,
   runAsync,
   takeSnapshot,
+  topologyOf,
   traceStep,
 } from './locks/index.ts';
 import type { ClaimRequest, DiscoveryRequest } from './options.ts';
@@ -58,7 +58,7 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   const foreignHolders = yield* conventions.holders(gpus, leasesIn(directory));
   const suspects = readSuspects(directory);
   const leavesOut = perspective === 'claimant';
-  const connections = request.isConnected === true ? topologyOf(gpus) : null;
+  const connections = request.isConnected === true ? topologyOf(directory, gpus) : null;
   const evaluation: Evaluation<Directory> = {
     ...{ request, seenAt, directory, job, visible, conventions, foreignHolders, suspects, leavesOut },
     ...{ connections, candidates: [] },

@@ -3,9 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { type DriverFailure, type LibraryAttempt, native, nativeFile } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
 import { isWSL, whichContainer } from './containers.ts';
-import { isInstance } from './selection.ts';
 import type { Topology } from './topology.ts';
-import type { GPU } from './types.ts';
 
 /** The exit code of the simulator's tool when it doesn't know the machine. */
 const EX_USAGE = 64;
@@ -165,15 +163,6 @@ export function librarySetting(variable: 'GPU_OWNER_NVML_LIBRARY' | 'GPU_OWNER_C
 /** '13.0' of 13000, as the driver counts the versions of CUDA; null: it doesn't tell. */
 export function cudaVersion(version: number): string | null {
   return version > 0 ? `${Math.floor(version / 1_000)}.${Math.floor((version % 1_000) / 10)}` : null;
-}
-
-let known: Topology | null = null;
-
-/** How the GPUs of a snapshot are connected; null: the driver doesn't tell. It is asked once in a process. */
-export function topologyOf(gpus: readonly GPU[]): Topology | null {
-  const uuids = gpus.filter((gpu) => !isInstance(gpu)).map(({ uuid }) => uuid);
-  if (known?.uuids.join() !== uuids.join()) known = readTopology();
-  return known;
 }
 
 /** Asks the driver; null: it doesn't answer. Blocks, some microseconds per pair of GPUs and NVLink. */

@@ -12,7 +12,6 @@ export {
   librarySetting,
   openDriver,
   readTopology,
-  topologyOf,
 } from './driver.ts';
 export { describeHidden, judge, MAX_UNEXPLAINED_BYTES } from './judge.ts';
 export { describeShare } from './lease-text.ts';
@@ -38,6 +37,7 @@ export {
   connectedSets,
   connectionOf,
   cpusNear,
+  isTopologyOf,
   type LinkKind,
   linkLegend,
   linkSign,

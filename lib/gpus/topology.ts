@@ -68,6 +68,15 @@ const LEVELS: Readonly<Record<number, PCIeKind>> = {
   50: 'system',
 };
 
+/** Whether the numbers fit the count of GPUs; another user may have written them. */
+export function isTopologyOf(uuids: readonly string[], { links, places }: Omit<Topology, 'uuids'>): boolean {
+  return (
+    places.length === uuids.length &&
+    places.every(({ cpus, nodes }) => cpus.length % 2 === 0 && nodes.length % 2 === 0) &&
+    links.length === (NUMBERS_PER_PAIR * uuids.length * (uuids.length - 1)) / 2
+  );
+}
+
 /** Links by which GPUs count as connected: NVLink, or one PCIe switch. */
 const TOGETHER: ReadonlySet<LinkKind | null> = new Set(['nvlink', 'nvswitch', 'pcie-switch']);
 /** Machines have a few such sets; where NVLinks form a net, there may be too many to try. */

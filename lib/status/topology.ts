@@ -1,5 +1,5 @@
-import type { DiscoveryRequest, GPUStatus } from '../claims/index.ts';
-import { connectionOf, cpusNear, isInstance, placeOf, topologyOf } from '../gpus/index.ts';
+import { type DiscoveryRequest, type GPUStatus, topologyOf } from '../claims/index.ts';
+import { connectionOf, cpusNear, isInstance, placeOf } from '../gpus/index.ts';
 import type { Link, MachineTopology, Place } from '../shapes/index.ts';
 import { observeGPUs } from './discovery.ts';
 
@@ -7,9 +7,9 @@ import { observeGPUs } from './discovery.ts';
 export async function observeTopology(
   request: DiscoveryRequest,
 ): Promise<{ topology: MachineTopology; gpus: GPUStatus[] }> {
-  const { gpus: all } = await observeGPUs(request, 'machine');
+  const { gpus: all, directory } = await observeGPUs(request, 'machine');
   const gpus = all.filter((gpu) => !isInstance(gpu));
-  const found = topologyOf(gpus);
+  const found = topologyOf(directory, gpus);
   const places = gpus.map(({ index, uuid }): Place => {
     const { nodes = [], active = -1, inactive = -1 } = placeOf(found, uuid) ?? {};
     return {

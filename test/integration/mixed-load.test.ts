@@ -143,7 +143,7 @@ test(`a mixed load with other tools${twoUsers ? ', two users' : ''}, kills and s
   }
   for (const name of readdirSync(machine.lockDirectory)) {
     expect(name).toMatch(
-      /^(GPU-[0-9a-f-]{36}\.(lease|look|nested-\d)|acquisition\.lock|claims\.count|line(-join)?\.lock|turn-\d+|usage)$/,
+      /^(GPU-[0-9a-f-]{36}\.(lease|look|nested-\d)|acquisition\.lock|claims\.count|line(-join)?\.lock|safe-gpu\.sharing|topology-\d+-[0-9a-f]+|turn-\d+|usage)$/,
     );
   }
   for (const name of readdirSync(directory).filter((each) => each.endsWith('.json'))) {

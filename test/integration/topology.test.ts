@@ -1,15 +1,17 @@
-// GPUs that belong together: every kind of claim takes connected ones, never later than others.
+// GPUs that belong together: every kind of claim takes connected ones, never later than others, and believes only what the driver,
+// root, or its own user says about connections.
 import { execFileSync } from 'node:child_process';
-import { writeFileSync } from 'node:fs';
+import { chownSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { endHolder, startHolder } from '../support/holders.ts';
-import { command, Machine } from '../support/machine.ts';
+import { alice, bob, endHolder, startHolder } from '../support/holders.ts';
+import { command, Machine, type Starting, whyNotNobody } from '../support/machine.ts';
 
 /** NVLink bridges between GPUs 0 and 2, and 1 and 3. */
 const MACHINE = 'a100x4-bridges';
+const noSecondUser = whyNotNobody();
 
 let machine: Machine;
 let uuids: string[];
@@ -21,6 +23,18 @@ afterEach(() => machine.close());
 
 const SHOW = ['sh', '-c', 'echo "on $CUDA_VISIBLE_DEVICES"'];
 const on = (...indices: number[]) => `on ${indices.map((index) => uuids[index]).join(',')}\n`;
+const files = () => readdirSync(machine.lockDirectory).filter((name) => name.startsWith('topology-'));
+const fileOf = (uid: number | undefined) =>
+  join(machine.lockDirectory, files().find((name) => name.startsWith(`topology-${uid}-`)) as string);
+const simulator = (...args: string[]) =>
+  execFileSync(join(binaries(), 'gpu-owner-simulator'), args, { env: machine.env as NodeJS.ProcessEnv });
+/** How often a command asks the driver about NVLinks and distances. */
+async function asks(options: string[] = [], starting: Starting = {}): Promise<number> {
+  simulator('set', 'count=on');
+  expect(await machine.runCommand(['run', ...options, '--', 'true'], starting)).toMatchObject({ code: 0 });
+  const { nvlink = 0, topology = 0 } = JSON.parse(simulator('show', '--json').toString()).calls;
+  return nvlink + topology;
+}
 
 test('two GPUs with NVLink between them are taken together, and a lone one leaves the pair', async () => {
   expect(await machine.runCommand(['run', '-n', '2', '--', ...SHOW])).toMatchObject({ stdout: on(0, 2) });
@@ -48,18 +62,41 @@ test('two GPUs with NVLink between them are taken together, and a lone one leave
   await endHolder(last);
 });
 
-test('the driver is asked for connections only where there is a choice', async () => {
-  const simulator = (...args: string[]) =>
-    execFileSync(join(binaries(), 'gpu-owner-simulator'), args, { env: machine.env as NodeJS.ProcessEnv });
-  const asks = async (...options: string[]) => {
-    simulator('set', 'count=on');
-    expect(await machine.runCommand(['run', ...options, '--', 'true'])).toMatchObject({ code: 0 });
-    const { nvlink = 0, topology = 0 } = JSON.parse(simulator('show', '--json').toString()).calls;
-    return nvlink + topology;
-  };
-  expect([await asks('-n', '4'), await asks('--memory', '20GiB')]).toEqual([0, 0]);
+test('the driver is asked once per boot and user, and only where there is a choice', async () => {
+  expect(await asks(['-n', '4'])).toBe(0);
+  expect(await asks(['--memory', '20GiB'])).toBe(0);
   expect(await asks()).toBeGreaterThan(6);
+  expect(files()).toHaveLength(1);
+  expect(await asks()).toBe(0);
+  writeFileSync(fileOf(process.geteuid?.()), 'not JSON');
+  expect(await asks()).toBeGreaterThan(6);
+  expect(await asks()).toBe(0);
+  const path = fileOf(process.geteuid?.());
+  writeFileSync(path, readFileSync(path, 'utf8').replace(/"boot":"[^"]*"/, '"boot":"another"'));
+  expect(await asks()).toBeGreaterThan(6);
+  expect(await asks()).toBe(0);
 });
+
+test.skipIf(noSecondUser !== null)(
+  `a user believes root, and no other user${noSecondUser === null ? '' : `: ${noSecondUser}`}`,
+  async () => {
+    await asks([], alice); // the lock directory is alice's: bob can't remove files of others there
+    expect(await asks([], bob)).toBeGreaterThan(6);
+    expect(await asks([], bob)).toBe(0);
+    // Another user has made a file of bob's name, which says that GPUs 0 and 1 are connected.
+    const path = fileOf(bob.uid);
+    const lie = JSON.parse(readFileSync(path, 'utf8'));
+    lie.links = lie.links.map((value: number, i: number) => (i === 1 ? 12 : i % 3 === 1 ? 0 : value));
+    writeFileSync(path, JSON.stringify(lie));
+    chownSync(path, bob.uid - 1, bob.uid - 1);
+    expect(await machine.runCommand(['run', '-n', '2', '--', ...SHOW], bob)).toMatchObject({
+      stdout: on(0, 2),
+    });
+    expect(await asks([], bob)).toBeGreaterThan(6);
+    await asks();
+    expect(await asks([], bob)).toBe(0);
+  },
+);
 
 test('status shows the connections, what is near each GPU, and who has it', async () => {
   const holder = await startHolder(machine, ['-n', '2']);

@@ -81,3 +81,4 @@ export {
 export { FIRST_UNIT, gpuOfShare, readSize } from './share-file.ts';
 export { demandOf, formatShare, sharesOf, sharingOf } from './shares.ts';
 export { leaveOut, noteCUDA, readSuspects, takeInAgain, whyLeftOut } from './suspects.ts';
+export { topologyOf } from './topology-file.ts';
