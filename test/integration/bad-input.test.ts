@@ -1,9 +1,6 @@
-// Mistyped words, and values that programs pass on unchecked, get an error that names the cause and the remedy, and no trace.
-import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { binaries } from '../support/binaries.ts';
 import { type Finished, Machine } from '../support/machine.ts';
 import { processesWith } from '../support/processes.ts';
 
@@ -228,57 +225,6 @@ describe('the command', () => {
         /no NVIDIA driver found\..*\n {2}\/nonexistent\/libnvidia-ml\.so\.1: no such file\n.*set GPU_OWNER_SIMULATE=4/s,
       );
     }
-  });
-
-  test('ends with an error for a library that is cut off, for another machine, or no file', async () => {
-    const directory = join(machine.directory, 'libraries');
-    mkdirSync(directory);
-    const path = join(directory, 'libnvidia-ml.so.1');
-    const run = (env: Record<string, string | undefined>) =>
-      machine.runCommand(['status'], { env: { GPU_OWNER_SIMULATE: undefined, ...env } });
-    const whole = readFileSync(join(binaries(), 'simulator/libnvidia-ml.so.1'));
-    for (const length of [20_000, 0]) {
-      writeFileSync(path, whole.subarray(0, length));
-      const result = await run({ GPU_OWNER_NVML_LIBRARY: path });
-      expect(result).toMatchObject({ code: 69, signal: null });
-      expectMessage(result, /libnvidia-ml\.so\.1: (it is cut off: |file too short|cannot read file data)/);
-    }
-    writeFileSync(path, whole.subarray(0, 20_000));
-    const found = await run({ LD_LIBRARY_PATH: directory });
-    expect(found).toMatchObject({ code: 69, signal: null });
-    expectMessage(found, /^ {2}libnvidia-ml\.so\.1: \/.*\/libraries\/libnvidia-ml\.so\.1: it is cut off: /m);
-
-    const other = Buffer.from(whole);
-    other.writeUInt16LE(21, 18); // e_machine: EM_PPC64
-    writeFileSync(path, other);
-    const foreign = await run({ GPU_OWNER_NVML_LIBRARY: path });
-    expect(foreign.code).toBe(69);
-    expectMessage(
-      foreign,
-      /it is a library for POWER, and this program is for .*GPU_OWNER_NVML_LIBRARY is set/s,
-    );
-
-    rmSync(path);
-    expect(spawnSync('mkfifo', [path]).status).toBe(0);
-    const fifo = await run({ GPU_OWNER_NVML_LIBRARY: path });
-    expect(fifo.code).toBe(69);
-    expectMessage(fifo, /it is not a regular file/);
-  });
-
-  test('is ended by no signal for a CUDA library that is cut off, nor is the placeholder', async () => {
-    const path = join(machine.directory, 'libcuda.so.1');
-    writeFileSync(path, readFileSync(join(binaries(), 'simulator/libcuda.so.1')).subarray(0, 20_000));
-    const env = { GPU_OWNER_CUDA_LIBRARY: path };
-    const result = await machine.runCommand(['run', '--', 'echo', 'it ran'], { env });
-    expect(result).toMatchObject({ code: 69, signal: null });
-    expectMessage(
-      result,
-      /libcuda\.so\.1: it is cut off: .*GPU_OWNER_CUDA_LIBRARY is set.*`--placeholder none`/,
-    );
-    const script = 'try { new GPUOwner() } catch ({ code, message }) { console.log(code, message) }';
-    const inside = await machine.runScript(script, { env });
-    expect(inside).toMatchObject({ code: 0, signal: null });
-    expect(inside.stdout).toMatch(/^ERR_PLACEHOLDER .*libcuda\.so\.1: it is cut off: /);
   });
 
   test('says without a CUDA library what the placeholder needs, and how to do without', async () => {
