@@ -5,7 +5,7 @@ import { alice, bob, RUN } from '../support/holders.ts';
 import { Machine, output, python, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { quickest } from '../support/time.ts';
 
-const LOCKS = process.env.GPU_OWNER_SOAK ? 30_000 : 16_000;
+const LOCKS = process.env.GPU_OWNER_SOAK ? 30_000 : 10_000;
 /** As in lib/claims/locks/share-file.ts. */
 const FIRST_UNIT = 2 ** 51;
 const FIRST_NUMBER = FIRST_UNIT + 2 ** 21;
