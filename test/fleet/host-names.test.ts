@@ -33,7 +33,6 @@ describe('--hosts', () => {
     [['status', '--hosts', 'a', '--timeout', '5'], /without its unit/],
     [['status', '--hosts', 'a', '--timeout', '0'], /needs some time/],
     [['status', '--timeout', '5s'], /belongs to --hosts/],
-    [['status', '--hosts', 'a', '--watch'], /--watch is for this machine/],
     [['status', '--hosts', 'a', '--max-power', 'much'], /--max-power/],
     [['find', '--hosts', 'a', '--wait'], /--wait is for this machine only/],
     [['find', '--hosts', 'a', '--visible-devices', 'index'], /named by UUID/],
