@@ -44,7 +44,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
   const task = (text = ':') => [
     '--shell',
     '--',
-    `echo "{n} $HOME $PWD $CUDA_VISIBLE_DEVICES" >> ${project}/starts; ${text}; echo "{{\\"y\\": {n}}}" > "$GPU_OWNER_RESULT"`,
+    `echo {n} $HOME $PWD $CUDA_VISIBLE_DEVICES >> ${project}/starts; ${text}; echo '{{"y": '{n}'}}' > "$GPU_OWNER_RESULT"`,
   ];
   const starts = () => linesOf('starts');
   const rows = () => linesOf('results_grid/final_results.csv').slice(1);
@@ -285,7 +285,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
   test('a trial that reports worse values on another host is stopped there', async () => {
     const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
     const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'x=1,2', '--method', 'random'];
-    const rule = ['--search-seed', '2', '--metric', 'loss', '--stop-early', 'hyperband:2'];
+    const rule = ['--search-seed', '0', '--metric', 'loss', '--stop-early', 'hyperband:2'];
     const ended = await run([...words, ...rule, '--', python, epochs]);
     expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
     const [good, bad] = rows()

@@ -39,7 +39,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
   test('a worker works on the sweep, its results come here, and exp logs says where its logs are', async () => {
     const child = experiment.start([
       ...['manager', '--no-listen', '--grid', 'seed=1..2', '--shell', '--'],
-      'echo hello from seed {seed}; echo "{{\\"loss\\": {seed}}}" > "$GPU_OWNER_RESULT"',
+      `echo hello from seed {seed}; echo '{{"loss": '{seed}'}}' > "$GPU_OWNER_RESULT"`,
     ]);
     const ended = finished(child);
     await output(child, /Marked 0 tasks/);
