@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { CATALOGUE, finding } from '../../lib/check/finding.ts';
 import { type Diagnosis, diagnosisOf, said } from '../support/doctor.ts';
 import { command, Machine } from '../support/machine.ts';
+import { soakTest } from '../support/time.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -48,7 +49,7 @@ test('a check that hangs, crashes or throws is a finding, and the others go on',
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });
 
-test('a check that computes for long is waited for, and a process that can’t end is not', async () => {
+soakTest('a check that computes for long is waited for, and a process that can’t end is not', async () => {
   // At the time that a step may take, and for longer. As if the driver had a thread of it; only once, as it must end without a reader.
   const diagnosis = await hooked(`
     if (name !== 'lock-directory') return;

@@ -14,7 +14,7 @@ import {
   whyNotNobody,
 } from '../support/machine.ts';
 import { makeDirectory, placeOf, SAFE_GPU, startOriginal } from '../support/other-tools.ts';
-import { timeoutMs, withTimeouts } from '../support/time.ts';
+import { soakTest, timeoutMs, withTimeouts } from '../support/time.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -109,22 +109,28 @@ test('a safe-gpu that is stopped while it decides is waited for as long as any c
   expect(took).toBeLessThan(10_000);
 });
 
-test('programs that hold both locks for ever are waited for once, for both together, and named at once', async () => {
-  const limit = timeoutMs('safeGPU', 3_000);
-  const theirs = [newer(), older()].map((path) => startOriginal(machine, ['safe-gpu', path]));
-  for (const each of theirs) await output(each, /locked/);
-  const started = performance.now();
-  const ours = machine.startCommand(['run', '--', 'true'], { env: withTimeouts({ safeGPU: limit }) });
-  const ended = finished(ours);
-  const most = `${limit / 1_000} s`;
-  await output(ours, new RegExp(`pid ${theirs[0]?.pid}.* has locked .*; waiting for it for at most ${most}`));
-  expect((await ended).stderr).toMatch(
-    new RegExp(`pid ${theirs[1]?.pid}.* has held .*; this claim proceeds`),
-  );
-  const took = performance.now() - started;
-  expect(took).toBeGreaterThanOrEqual(limit);
-  if (limit === TIMEOUTS.safeGPU) expect(took).toBeLessThan(2 * limit - 5_000);
-});
+soakTest(
+  'programs that hold both locks for ever are waited for once, for both together, and named at once',
+  async () => {
+    const limit = timeoutMs('safeGPU', 3_000);
+    const theirs = [newer(), older()].map((path) => startOriginal(machine, ['safe-gpu', path]));
+    for (const each of theirs) await output(each, /locked/);
+    const started = performance.now();
+    const ours = machine.startCommand(['run', '--', 'true'], { env: withTimeouts({ safeGPU: limit }) });
+    const ended = finished(ours);
+    const most = `${limit / 1_000} s`;
+    await output(
+      ours,
+      new RegExp(`pid ${theirs[0]?.pid}.* has locked .*; waiting for it for at most ${most}`),
+    );
+    expect((await ended).stderr).toMatch(
+      new RegExp(`pid ${theirs[1]?.pid}.* has held .*; this claim proceeds`),
+    );
+    const took = performance.now() - started;
+    expect(took).toBeGreaterThanOrEqual(limit);
+    if (limit === TIMEOUTS.safeGPU) expect(took).toBeLessThan(2 * limit - 5_000);
+  },
+);
 
 test('the constructor waits as well, and ends on a signal that the program handles', async () => {
   const theirs = startOriginal(machine, ['safe-gpu', newer()]);

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { finished, output, root, until, uuidOf } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, wordsOf } from '../support/processes.ts';
 import { GPU_OWNER, Hosts, whyNoSSHD } from '../support/sshd.ts';
+import { soakTest } from '../support/time.ts';
 
 const reason = whyNoSSHD();
 const has = (shell: string) => spawnSync('sh', ['-c', `command -v ${shell}`]).status === 0;
@@ -241,7 +242,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     expect(stdout).toMatch(/^older:\nGPU .*\n {2}0 {2}Old +\? \/ {5}\? +\? +\?\/\? +\? {2}free\n$/m);
   });
 
-  test.concurrent('a host that never answers is given up, and the others are shown before', async () => {
+  soakTest.concurrent('a host that never answers is given up, and the others are shown before', async () => {
     const more = { env: { ...env, GPU_OWNER_TIMEOUTS: undefined } };
     const child = hosts.viewer.startCommand(['status', '--hosts', 'silent,a', '--timeout', '8s'], more);
     const end = finished(child);
@@ -257,7 +258,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await until(() => sshProcesses().every((pid) => !wordsOf(pid).includes('silent')));
   });
 
-  test.concurrent('a job is shown before another host has answered', async () => {
+  soakTest.concurrent('a job is shown before another host has answered', async () => {
     const id = (await hosts.run(['submit', '--on', 'a', '--', 'true'])).stdout.trim();
     const more = { env: { ...env, GPU_OWNER_TIMEOUTS: undefined } };
     const child = hosts.viewer.startCommand(['jobs', 'silent:1', id], more);
@@ -270,7 +271,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     });
   });
 
-  test.concurrent('a host that turns logins away is asked again, for a while', async () => {
+  soakTest.concurrent('a host that turns logins away is asked again, for a while', async () => {
     let [turnedAway, logins] = [2, 0];
     // As sshd does at MaxStartups.
     const gate = createServer((socket): void => {
@@ -302,7 +303,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     gate.close();
   });
 
-  test.concurrent('the time limit of a host doesn’t count the logins of those before it', async () => {
+  soakTest.concurrent('the time limit of a host doesn’t count the logins of those before it', async () => {
     // Each login takes 300 ms of what all share, as of a processor.
     const ssh = join(hosts.viewer.directory, 'one-by-one');
     const answer = JSON.stringify([{ index: 0, uuid: 'GPU-1', name: 'A', state: 'free', memory: {} }]);

@@ -10,6 +10,7 @@ import { Network, whyNoNetworks } from '../support/namespaces.ts';
 import { processesWith, signalAll, wordsOf } from '../support/processes.ts';
 import { Random } from '../support/random.ts';
 import { Hosts, whyNoSSHD, withoutDelays } from '../support/sshd.ts';
+import { soakTest } from '../support/time.ts';
 
 const reason = whyNoSSHD() ?? whyNoNetworks();
 const isLong = process.env.GPU_OWNER_SOAK !== undefined;
@@ -58,33 +59,36 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
     for (const network of networks) network.remove();
   });
 
-  test('a job that waits on a host joins another queue once that host has rebooted, though it has kept no jobs', async () => {
-    const until2 = (name: string) => [
-      '-n',
-      '2',
-      '--',
-      'sh',
-      '-c',
-      `until [ -e ${name} ]; do sleep 0.1; done`,
-    ];
-    for (const name of ['a', 'b', 'b']) await run('submit', '--on', name, ...until2('rebooted'));
-    const { stdout } = await run('submit', '--on', 'a,b', '-n', '2', '--', 'sh', '-c', 'echo ran >>ran');
-    const moving = stdout.trim();
-    const path = join(
-      hosts.viewer.stateDirectory(),
-      'gpu-owner/moving',
-      hostName(),
-      `${moving.slice('any:'.length)}.json`,
-    );
-    await until(() => {
-      const { at } = JSON.parse(readFileSync(path, 'utf8'));
-      return at?.id === 2 && at.boot !== null;
-    });
-    await hosts.reboot('a', networks[0] as Network, machines[0] as Machine, false);
-    writeFileSync(join(place, 'rebooted'), '');
-    expect(await run('wait', moving)).toEqual({ code: 0, signal: null, stdout: '', stderr: '' });
-    expect(readFileSync(join(place, 'ran'), 'utf8')).toBe('ran\n');
-  });
+  soakTest(
+    'a job that waits on a host joins another queue once that host has rebooted, though it has kept no jobs',
+    async () => {
+      const until2 = (name: string) => [
+        '-n',
+        '2',
+        '--',
+        'sh',
+        '-c',
+        `until [ -e ${name} ]; do sleep 0.1; done`,
+      ];
+      for (const name of ['a', 'b', 'b']) await run('submit', '--on', name, ...until2('rebooted'));
+      const { stdout } = await run('submit', '--on', 'a,b', '-n', '2', '--', 'sh', '-c', 'echo ran >>ran');
+      const moving = stdout.trim();
+      const path = join(
+        hosts.viewer.stateDirectory(),
+        'gpu-owner/moving',
+        hostName(),
+        `${moving.slice('any:'.length)}.json`,
+      );
+      await until(() => {
+        const { at } = JSON.parse(readFileSync(path, 'utf8'));
+        return at?.id === 2 && at.boot !== null;
+      });
+      await hosts.reboot('a', networks[0] as Network, machines[0] as Machine, false);
+      writeFileSync(join(place, 'rebooted'), '');
+      expect(await run('wait', moving)).toEqual({ code: 0, signal: null, stdout: '', stderr: '' });
+      expect(readFileSync(join(place, 'ran'), 'utf8')).toBe('ran\n');
+    },
+  );
 
   test(`of ${JOBS} jobs, each runs once to its end, or is named as lost`, {
     timeout: 3_600_000,

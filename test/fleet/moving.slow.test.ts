@@ -7,6 +7,7 @@ import { bootId, hostName } from '../../lib/platform/index.ts';
 import { finished, launcher, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD, withoutDelays } from '../support/sshd.ts';
+import { soakTest } from '../support/time.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
@@ -126,7 +127,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(refused).toMatchObject({ code: 64, stderr: expect.stringMatching(/%2 needs one host/) });
   });
 
-  test('the mover logs in by the agent of the newest login, and says why a job can’t move', async () => {
+  soakTest('the mover logs in by the agent of the newest login, and says why a job can’t move', async () => {
     const keys = ['by-agent', 'by-agent-too'].map((name) => {
       const key = new RegExp(`Host ${name}\\n[^H]*IdentityFile (\\S+)`).exec(
         readFileSync(hosts.configuration, 'utf8'),
@@ -172,55 +173,58 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     second.agent.kill('SIGTERM');
   });
 
-  test('run --on any joins the queue where it starts first, and stays there, with input, variables and exit code', async () => {
-    const busy = [
-      await submit('--on', 'a', '-n', '2', ...untilFile('run-a')),
-      await submit('--on', 'b', '-n', '2', ...untilFile('run-b')),
-      // So the queue of b is shorter.
-      await submit('--on', 'a', '-n', '2', '--', 'true'),
-    ];
-    const words = [
-      'run',
-      '--on',
-      'a,b,c',
-      '-n',
-      '2',
-      '--env',
-      'SECRET',
-      '--',
-      'sh',
-      '-c',
-      'cat; echo "$SECRET"; exit 9',
-    ];
-    const child = hosts.viewer.start([launcher, ...words], { env: { ...env, SECRET: "it's" }, cwd: place });
-    child.stdin?.end('typed\n');
-    const end = finished(child);
-    const queue = async (name: string) =>
-      JSON.parse((await (machines[name] as Machine).runCommand(['queue', '--json'])).stdout);
-    await until(async () => (await queue('b')).length === 1);
-    const other = hosts.viewer.start([launcher, 'run', '--on', 'b,b', '--', 'touch', file('never')], {
-      env,
-      cwd: place,
-    });
-    const interrupted = finished(other);
-    await until(async () => (await queue('b')).length === 2);
-    sendSignal(other.pid as number, 'SIGINT');
-    expect(await interrupted).toMatchObject({ signal: 'SIGINT' });
-    await until(async () => (await queue('b')).length === 1);
-    writeFileSync(file('run-a'), '');
-    await until(async () => (await machines.a?.states())?.every((state) => state === 'free') === true);
-    expect(await queue('b')).toHaveLength(1);
-    expect((await run('jobs')).stdout).not.toContain('any:');
-    writeFileSync(file('run-b'), '');
-    expect(await end).toMatchObject({
-      ...{ code: 9, stdout: "typed\nit's\n" },
-      stderr: expect.stringMatching(
-        /^gpu-owner: c is left out: 2 GPUs .*\ngpu-owner: waits in the queue of b\n/,
-      ),
-    });
-    expect((await run('wait', ...busy)).code).toBe(0);
-    expect(existsSync(file('never'))).toBe(false);
-  });
+  soakTest(
+    'run --on any joins the queue where it starts first, and stays there, with input, variables and exit code',
+    async () => {
+      const busy = [
+        await submit('--on', 'a', '-n', '2', ...untilFile('run-a')),
+        await submit('--on', 'b', '-n', '2', ...untilFile('run-b')),
+        // So the queue of b is shorter.
+        await submit('--on', 'a', '-n', '2', '--', 'true'),
+      ];
+      const words = [
+        'run',
+        '--on',
+        'a,b,c',
+        '-n',
+        '2',
+        '--env',
+        'SECRET',
+        '--',
+        'sh',
+        '-c',
+        'cat; echo "$SECRET"; exit 9',
+      ];
+      const child = hosts.viewer.start([launcher, ...words], { env: { ...env, SECRET: "it's" }, cwd: place });
+      child.stdin?.end('typed\n');
+      const end = finished(child);
+      const queue = async (name: string) =>
+        JSON.parse((await (machines[name] as Machine).runCommand(['queue', '--json'])).stdout);
+      await until(async () => (await queue('b')).length === 1);
+      const other = hosts.viewer.start([launcher, 'run', '--on', 'b,b', '--', 'touch', file('never')], {
+        env,
+        cwd: place,
+      });
+      const interrupted = finished(other);
+      await until(async () => (await queue('b')).length === 2);
+      sendSignal(other.pid as number, 'SIGINT');
+      expect(await interrupted).toMatchObject({ signal: 'SIGINT' });
+      await until(async () => (await queue('b')).length === 1);
+      writeFileSync(file('run-a'), '');
+      await until(async () => (await machines.a?.states())?.every((state) => state === 'free') === true);
+      expect(await queue('b')).toHaveLength(1);
+      expect((await run('jobs')).stdout).not.toContain('any:');
+      writeFileSync(file('run-b'), '');
+      expect(await end).toMatchObject({
+        ...{ code: 9, stdout: "typed\nit's\n" },
+        stderr: expect.stringMatching(
+          /^gpu-owner: c is left out: 2 GPUs .*\ngpu-owner: waits in the queue of b\n/,
+        ),
+      });
+      expect((await run('wait', ...busy)).code).toBe(0);
+      expect(existsSync(file('never'))).toBe(false);
+    },
+  );
 
   test('a wait that is over ends with 75', async () => {
     const busy = [

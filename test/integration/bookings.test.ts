@@ -8,7 +8,7 @@ import { alice, bob, endHolder, RUN, startHolder, UNTIL_CLOSED } from '../suppor
 import { Machine, NOBODY, output, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { nameOf } from '../support/processes.ts';
 import { Random } from '../support/random.ts';
-import { withTimeouts } from '../support/time.ts';
+import { soakTest, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const GPUS = 3;
@@ -176,19 +176,22 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(await book(['--for', '1h'])).toBe(2);
   });
 
-  test('files planted under the names of bookings are read up to a bound, and hide no booking', async () => {
-    await book(['--for', '1h', '--devices', '2']);
-    const plant = `cd "$0" && for i in $(seq 2 "$1"); do echo '{}' >"booking-$i"; done`;
-    await machine.run(['sh', '-c', plant, machine.lockDirectory, '1500'], bob);
-    expect((await bookings()).map(({ id }: { id: number }) => id)).toEqual([1]);
-    expect((await machine.runCommand(['run', '--no-wait', '-n', '3', 'true'], alice)).code).toBe(75);
-    expect(await machine.runCommand(['book', '--for', '1h'])).toMatchObject({
-      code: 73,
-      stderr: expect.stringMatching(/no number is left for a booking: there are 1024 files .*1023 of /),
-    });
-    await machine.run(['sh', '-c', 'rm "$0"/booking-7', machine.lockDirectory], bob);
-    expect(await book(['--for', '1h'])).toBe(7);
-  });
+  soakTest(
+    'files planted under the names of bookings are read up to a bound, and hide no booking',
+    async () => {
+      await book(['--for', '1h', '--devices', '2']);
+      const plant = `cd "$0" && for i in $(seq 2 "$1"); do echo '{}' >"booking-$i"; done`;
+      await machine.run(['sh', '-c', plant, machine.lockDirectory, '1500'], bob);
+      expect((await bookings()).map(({ id }: { id: number }) => id)).toEqual([1]);
+      expect((await machine.runCommand(['run', '--no-wait', '-n', '3', 'true'], alice)).code).toBe(75);
+      expect(await machine.runCommand(['book', '--for', '1h'])).toMatchObject({
+        code: 73,
+        stderr: expect.stringMatching(/no number is left for a booking: there are 1024 files .*1023 of /),
+      });
+      await machine.run(['sh', '-c', 'rm "$0"/booking-7', machine.lockDirectory], bob);
+      expect(await book(['--for', '1h'])).toBe(7);
+    },
+  );
 
   test('a request waits until the booking of another user is over, and says so', async () => {
     machine = new Machine(1);

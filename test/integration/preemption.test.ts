@@ -7,7 +7,7 @@ import { Jobs } from '../jobs/background.ts';
 import { alice, bob, endHolder as end, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
 import { finished, Machine, output, python, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { sendSignal, signalAll } from '../support/processes.ts';
-import { timeoutMs, withTimeouts } from '../support/time.ts';
+import { soakTest, timeoutMs, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const noSecondUser = whyNotNobody();
@@ -423,7 +423,7 @@ while True:
       signalAll([...pids, command], 'SIGKILL');
     });
 
-    test('delays a request no longer where others overwrite its record', async () => {
+    soakTest('delays a request no longer where others overwrite its record', async () => {
       const { honest, pids, command } = await two();
       const ended = finished(honest, 'exit');
       sendSignal(pids[1], 'SIGSTOP');

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CUDA_CODES } from '../../lib/gpus/cuda-codes.ts';
 import { alice, bob, endHolder, startHolder } from '../support/holders.ts';
 import { finished, Machine, python, root, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import { soakTest } from '../support/time.ts';
 
 const GPUS = 3;
 const noSecondUser = whyNotNobody();
@@ -211,7 +212,7 @@ describe('a GPU on which CUDA hangs', () => {
     expect(await suspect()).toBeNull();
   });
 
-  test('does not cost a claim a minute per GPU, nor is it blamed, where CUDA hangs on all', async () => {
+  soakTest('does not cost a claim a minute per GPU, nor is it blamed, where CUDA hangs on all', async () => {
     machine.set('gpu=all', 'hang=cuda-context');
     const several = await run(['-n', '2', '--no-wait'], QUICK);
     expect([several.code, notes()]).toEqual([69, []]);

@@ -1,6 +1,7 @@
 // Waits of seconds that nothing can shorten: they are waited for side by side, each on a machine of its own.
 import { describe, type TestContext, test } from 'vitest';
 import { finished, Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
+import { soakTest } from '../support/time.ts';
 import { names, Waiters } from './waiters.ts';
 
 function newWaiters({ onTestFinished }: TestContext): Waiters {
@@ -50,24 +51,28 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(names(texts, 'got').sort()).toEqual(['w0', 'w1']);
   });
 
-  test('a claim that doesn’t wait is met although an honest and a forged waiter who never take it could use the GPU', async (context) => {
-    const { expect } = context;
-    const waiters = newWaiters(context);
-    await waiters.machine.runCommand(['run', '-n', '4', '--', 'true']); // makes the lock directory
-    const all = waiters.machine.uuids();
-    for (const place of [0, 1]) await waiters.fakeWaiter(1, all, 'alive', place);
-    const { code, stdout, stderr } = await waiters.machine.runCommand([
-      'run',
-      '--no-wait',
-      '--',
-      'echo',
-      'it ran',
-    ]);
-    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'it ran\n', stderr: '' });
-    const script = "const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices.length);";
-    expect(await waiters.machine.runScript(script)).toMatchObject({ code: 0, stdout: '1\n' });
-    expect((await waiters.machine.runCommand(['find', '--wait=60s'])).code).toBe(0);
-  });
+  soakTest(
+    'a claim that doesn’t wait is met although an honest and a forged waiter who never take it could use the GPU',
+    async (context) => {
+      const { expect } = context;
+      const waiters = newWaiters(context);
+      await waiters.machine.runCommand(['run', '-n', '4', '--', 'true']); // makes the lock directory
+      const all = waiters.machine.uuids();
+      for (const place of [0, 1]) await waiters.fakeWaiter(1, all, 'alive', place);
+      const { code, stdout, stderr } = await waiters.machine.runCommand([
+        'run',
+        '--no-wait',
+        '--',
+        'echo',
+        'it ran',
+      ]);
+      expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'it ran\n', stderr: '' });
+      const script =
+        "const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices.length);";
+      expect(await waiters.machine.runScript(script)).toMatchObject({ code: 0, stdout: '1\n' });
+      expect((await waiters.machine.runCommand(['find', '--wait=60s'])).code).toBe(0);
+    },
+  );
 
   test.skipIf(whyNotNobody() !== null)(
     'a wait queue that others can’t join, since a hostile user made it, keeps no GPU idle',

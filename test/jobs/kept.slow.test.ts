@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { finished, type Machine, output, until } from '../support/machine.ts';
 import { processState, signalLiving } from '../support/processes.ts';
+import { soakTest } from '../support/time.ts';
 import { configured, type Jobs, jobTest, type ListedJob, makesHoles } from './background.ts';
 
 let machine: Machine;
@@ -62,7 +63,7 @@ describe('old jobs are removed', () => {
     expect(await states()).toEqual(['3 running', '8 completed']);
   });
 
-  test('by the size of their output: the oldest first, and not the newest, however large', async () => {
+  soakTest('by the size of their output: the oldest first, and not the newest, however large', async () => {
     jobs = configured(machine, 'jobLogsSize: 2560KiB\n');
     await submitAll(4, '--', 'head', '-c', '1M', '/dev/zero');
     expect(await states()).toEqual(['2 completed', '3 completed', '4 completed']);

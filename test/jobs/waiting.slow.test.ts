@@ -20,7 +20,7 @@ import {
   uuidOf,
 } from '../support/machine.ts';
 import { isAlive, nameOf, sendSignal, signalAll, signalLiving, stat } from '../support/processes.ts';
-import { pause, timeoutMs, withTimeouts } from '../support/time.ts';
+import { pause, soakTest, timeoutMs, withTimeouts } from '../support/time.ts';
 
 const HANDOVER = {
   handoverBehind: timeoutMs('handoverBehind', 300),
@@ -150,7 +150,7 @@ test('a killed resting waiter is skipped, and a suspended one loses its turn onl
   expect(await waiting(0)).toEqual([]);
 });
 
-test('a resting waiter after a stalled one gets the GPU before claims that don’t wait', async () => {
+soakTest('a resting waiter after a stalled one gets the GPU before claims that don’t wait', async () => {
   const { release } = await holder();
   const waiters = new Waiters(machine);
   await waiters.fakeWaiter(1, [uuidOf(0)]);

@@ -3,12 +3,13 @@ import { once } from 'node:events';
 import { closeSync, mkdtempSync, openSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { expect, test } from 'vitest';
+import { expect } from 'vitest';
 import { EXCLUSIVE, FLOCK, native } from '../../lib/native.ts';
 import { kernelLocks } from '../../lib/platform/kernel-locks.ts';
 import { python, root } from '../support/machine.ts';
+import { soakTest } from '../support/time.ts';
 
-test('no lock of /proc/locks is missed while others come and go', async () => {
+soakTest('no lock of /proc/locks is missed while others come and go', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'locks-'));
   const path = join(directory, 'held');
   const descriptor = openSync(path, 'w');

@@ -1,4 +1,8 @@
+import { test } from 'vitest';
 import { TIMEOUTS, type Timeout } from '../../lib/platform/timeouts.ts';
+
+/** A test of `npm run test:soak` alone: it takes long, and what it shows is also shown in less time, in part. */
+export const soakTest = test.skipIf(!process.env.GPU_OWNER_SOAK);
 
 /** Tells how long a timeout of the product is in a test: shorter, but in `npm run test:soak`. In ms. */
 export function timeoutMs(name: Timeout, short: number): number {

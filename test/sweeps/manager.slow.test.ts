@@ -19,6 +19,7 @@ import {
 } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { queueName, type RedisServer } from '../support/redis-server.ts';
+import { soakTest } from '../support/time.ts';
 import { KINDS, type QueueKind, REDIS, SQLITE } from './queue-kinds.ts';
 
 const WORKER = join(import.meta.dirname, 'fixtures/original_worker.py');
@@ -229,34 +230,37 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(names()).toHaveLength(5);
     });
 
-    test('a task of a worker that died is noticed though nobody asks, and given out again; a late result counts if there is none yet', async () => {
-      sweep('[1.0]', '[42]');
-      // The second worker must keep the task meanwhile, also on a busy machine.
-      const child = manager('--task-timeout', '8s');
-      const ended = finished(child);
-      await output(child, /workers can ask/);
-      const about = { task_id: 'exp1_vary_width_0_42', worker_id: 'gpu0' };
-      const request = { type: 'request_task', worker_id: 'gpu0', gpu_id: 0 };
-      expect((await ask(request)).type).toBe('task');
-      expect((await ask({ ...request, worker_id: 'gpu1' })).type).toBe('no_task');
-      await until(() =>
-        / Task exp1_vary_width_0_42 lost by gpu0: .*sent no message in time/.test(experiment.log()),
-      );
-      expect((await experiment.status()).counts).toMatchObject({ pending: 1, active: 0 });
-      expect((await ask({ ...request, worker_id: 'gpu1' })).type).toBe('task');
-      await until(() => /Assigned task exp1_vary_width_0_42 to gpu1/.test(experiment.log()));
-      await ask({ type: 'submit_result', ...about, result_data: { accuracy: 0.9 } });
-      expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
-      // The answer was lost: saying it again changes nothing. The other one is too late.
-      expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
-      const late = await ask({ type: 'task_complete', ...about, worker_id: 'gpu1' });
-      expect(late).toMatchObject({ type: 'error', message: expect.stringMatching(/no longer belongs/) });
-      // The other one's was taken from it.
-      await until(() => /Task exp1_vary_width_0_42 cancelled on gpu1/.test(experiment.log()));
-      for (const worker_id of ['gpu0', 'gpu1']) await ask({ ...request, worker_id });
-      expect((await ended).code).toBe(0);
-      expect(experiment.rows('results_mnist')).toEqual(['exp1_vary_width_0_42,mnist,1.0,42,0.9']);
-    });
+    soakTest(
+      'a task of a worker that died is noticed though nobody asks, and given out again; a late result counts if there is none yet',
+      async () => {
+        sweep('[1.0]', '[42]');
+        // The second worker must keep the task meanwhile, also on a busy machine.
+        const child = manager('--task-timeout', '8s');
+        const ended = finished(child);
+        await output(child, /workers can ask/);
+        const about = { task_id: 'exp1_vary_width_0_42', worker_id: 'gpu0' };
+        const request = { type: 'request_task', worker_id: 'gpu0', gpu_id: 0 };
+        expect((await ask(request)).type).toBe('task');
+        expect((await ask({ ...request, worker_id: 'gpu1' })).type).toBe('no_task');
+        await until(() =>
+          / Task exp1_vary_width_0_42 lost by gpu0: .*sent no message in time/.test(experiment.log()),
+        );
+        expect((await experiment.status()).counts).toMatchObject({ pending: 1, active: 0 });
+        expect((await ask({ ...request, worker_id: 'gpu1' })).type).toBe('task');
+        await until(() => /Assigned task exp1_vary_width_0_42 to gpu1/.test(experiment.log()));
+        await ask({ type: 'submit_result', ...about, result_data: { accuracy: 0.9 } });
+        expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
+        // The answer was lost: saying it again changes nothing. The other one is too late.
+        expect(await ask({ type: 'task_complete', ...about })).toEqual({ type: 'ack' });
+        const late = await ask({ type: 'task_complete', ...about, worker_id: 'gpu1' });
+        expect(late).toMatchObject({ type: 'error', message: expect.stringMatching(/no longer belongs/) });
+        // The other one's was taken from it.
+        await until(() => /Task exp1_vary_width_0_42 cancelled on gpu1/.test(experiment.log()));
+        for (const worker_id of ['gpu0', 'gpu1']) await ask({ ...request, worker_id });
+        expect((await ended).code).toBe(0);
+        expect(experiment.rows('results_mnist')).toEqual(['exp1_vary_width_0_42,mnist,1.0,42,0.9']);
+      },
+    );
 
     test('workers over TCP obey pause and cancel, and keep a task when they ask for another', async () => {
       const child = manager();
@@ -361,7 +365,7 @@ describe('wherever the queue is', () => {
 describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
   prepare(REDIS);
 
-  test('workers wait while Redis is away, and no result is lost', async () => {
+  soakTest('workers wait while Redis is away, and no result is lost', async () => {
     const server = queue.server as RedisServer;
     const child = manager();
     const ended = finished(child);
@@ -389,7 +393,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     expect(experiment.starts()).toHaveLength(6);
   });
 
-  test('the tables are written all the same after a manager on another machine is gone', async () => {
+  soakTest('the tables are written all the same after a manager on another machine is gone', async () => {
     const server = queue.server as RedisServer;
     // As one that was killed a moment ago: its time runs out by itself.
     const other = JSON.stringify({ host: 'elsewhere', pid: 1 });

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, until } from '../support/machine.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
+import { soakTest } from '../support/time.ts';
 
 describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' : `: ${noRedis}`}`, () => {
   let experiment: Experiment;
@@ -45,7 +46,7 @@ describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' :
         .some((line) => line.includes(`Progress: ${count}/`)),
     );
 
-  test('a server that has become a replica ends exp run with a sentence', async () => {
+  soakTest('a server that has become a replica ends exp run with a sentence', async () => {
     const run = start(2);
     const ended = finished(run);
     await output(run, /Assigned task/);

@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, pause } from '../support/machine.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
+import { soakTest } from '../support/time.ts';
 
 let experiment: Experiment;
 beforeEach(() => {
@@ -20,7 +21,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
   });
   afterEach(() => server.remove());
 
-  test('a sweep on two machines goes through the death of Redis', async () => {
+  soakTest('a sweep on two machines goes through the death of Redis', async () => {
     const queue = server.url('project=sweep').replace(/\/\/.*@/, '//');
     const env = { GPU_OWNER_QUEUE: queue, GPU_OWNER_QUEUE_PASSWORD: 's3cret' };
     const train = experiment.train('--seconds', '0.7', 'x=1');

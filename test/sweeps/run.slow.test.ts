@@ -5,7 +5,7 @@ import { expect, type TestContext, test } from 'vitest';
 import { noMounts } from '../support/doctor.ts';
 import { Experiment } from '../support/experiment.ts';
 import { command, finished, output, processState, until } from '../support/machine.ts';
-import { pause } from '../support/time.ts';
+import { pause, soakTest } from '../support/time.ts';
 
 function newExperiment({ onTestFinished }: TestContext): Experiment {
   const experiment = new Experiment(4);
@@ -309,31 +309,34 @@ test.concurrent('a table to which nothing can be written is refused before anyth
   expect(experiment.rows('results_grid')).toHaveLength(2);
 });
 
-test.concurrent('a table that is cut while tasks run ends exp run, and a later start writes its rows', async (context) => {
-  const experiment = newExperiment(context);
-  const table = join(experiment.project, 'results_grid/final_results.csv');
-  mkdirSync(join(experiment.project, 'results_grid'));
-  writeFileSync(table, 'seed,loss\n');
-  const words = [
-    'run',
-    '--gpus',
-    '1',
-    '--grid',
-    'seed=1,2',
-    '--',
-    'sh',
-    '-c',
-    'printf 8 >> results_grid/final_results.csv',
-  ];
-  const { code, stderr } = await experiment.run(words);
-  expect({ code, stderr }).toEqual({
-    code: 78,
-    stderr: expect.stringMatching(/results are kept in the task list.*csv:2: the last line is cut off/),
-  });
-  writeFileSync(table, 'seed,loss\n');
-  expect((await experiment.run(words)).code).toBe(0);
-  expect(experiment.rows('results_grid')).toEqual(['1,,grid_0_1', '2,,grid_1_2']);
-});
+soakTest.concurrent(
+  'a table that is cut while tasks run ends exp run, and a later start writes its rows',
+  async (context) => {
+    const experiment = newExperiment(context);
+    const table = join(experiment.project, 'results_grid/final_results.csv');
+    mkdirSync(join(experiment.project, 'results_grid'));
+    writeFileSync(table, 'seed,loss\n');
+    const words = [
+      'run',
+      '--gpus',
+      '1',
+      '--grid',
+      'seed=1,2',
+      '--',
+      'sh',
+      '-c',
+      'printf 8 >> results_grid/final_results.csv',
+    ];
+    const { code, stderr } = await experiment.run(words);
+    expect({ code, stderr }).toEqual({
+      code: 78,
+      stderr: expect.stringMatching(/results are kept in the task list.*csv:2: the last line is cut off/),
+    });
+    writeFileSync(table, 'seed,loss\n');
+    expect((await experiment.run(words)).code).toBe(0);
+    expect(experiment.rows('results_grid')).toEqual(['1,,grid_0_1', '2,,grid_1_2']);
+  },
+);
 
 test
   .skipIf(noMounts !== null)

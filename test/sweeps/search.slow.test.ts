@@ -6,6 +6,7 @@ import { expect, type TestContext, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, python, until } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
+import { soakTest } from '../support/time.ts';
 
 const BRANIN = join(import.meta.dirname, 'fixtures/branin.py');
 const SPACE = ['--grid', 'x=-5.0..10', 'y=0.0..15', '--metric', 'loss'];
@@ -62,44 +63,47 @@ function environmentOf(pid: number): string {
   }
 }
 
-test.concurrent('a changed space or seed runs what is new, and compares no other trials', async (context) => {
-  const experiment = newExperiment(context, 1);
-  const file = (text: string) => writeFileSync(join(experiment.project, 's.yaml'), text);
-  const start = async (least: number, more: string[] = [], fixed = '') => {
-    file(`command: sh -c 'echo {x} >>ran; printf {{\\"y\\":%s}} {x} >$GPU_OWNER_RESULT'
+soakTest.concurrent(
+  'a changed space or seed runs what is new, and compares no other trials',
+  async (context) => {
+    const experiment = newExperiment(context, 1);
+    const file = (text: string) => writeFileSync(join(experiment.project, 's.yaml'), text);
+    const start = async (least: number, more: string[] = [], fixed = '') => {
+      file(`command: sh -c 'echo {x} >>ran; printf {{\\"y\\":%s}} {x} >$GPU_OWNER_RESULT'
 p: {${fixed}combinations: {x: {min: ${least}, max: 1000}}}
 `);
-    const words = ['run', 's.yaml', '--method', 'tpe', '--trials', '6', '--metric', 'y', ...more];
-    const isPlanned = more.length === 0 && fixed === '';
-    const plan = isPlanned ? await experiment.run([...words, '--dry-run', '--json']) : null;
-    const ended = await experiment.run([...words, '--gpus', '1']);
-    expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
-    const ran = readFileSync(join(experiment.project, 'ran'), 'utf8').trim().split('\n').map(Number);
-    const { search } = JSON.parse((await experiment.run(['status', '--json'])).stdout);
-    return {
-      ran,
-      best: search.best[0].value,
-      planned: plan && (JSON.parse(plan.stdout).counts.new as number),
+      const words = ['run', 's.yaml', '--method', 'tpe', '--trials', '6', '--metric', 'y', ...more];
+      const isPlanned = more.length === 0 && fixed === '';
+      const plan = isPlanned ? await experiment.run([...words, '--dry-run', '--json']) : null;
+      const ended = await experiment.run([...words, '--gpus', '1']);
+      expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
+      const ran = readFileSync(join(experiment.project, 'ran'), 'utf8').trim().split('\n').map(Number);
+      const { search } = JSON.parse((await experiment.run(['status', '--json'])).stdout);
+      return {
+        ran,
+        best: search.best[0].value,
+        planned: plan && (JSON.parse(plan.stdout).counts.new as number),
+      };
     };
-  };
-  const first = await start(1);
-  expect(first).toMatchObject({ planned: 6, best: Math.min(...first.ran) });
-  const cut = first.ran.toSorted((a, b) => a - b)[2] as number;
-  const second = await start(cut);
-  const inside = first.ran.filter((x) => x >= cut);
-  const fresh = second.ran.slice(6);
-  expect(fresh.every((x) => x >= cut)).toBe(true);
-  expect(second.best).toBe(Math.min(...inside, ...fresh));
-  expect(second.planned).toBe(fresh.length);
-  expect(fresh).toHaveLength(2);
-  const seeded = await start(cut, ['--search-seed', '7']);
-  expect(seeded.ran).toHaveLength(second.ran.length + 6);
-  const back = await start(cut);
-  expect(back).toEqual({ ran: seeded.ran, best: second.best, planned: 0 });
-  const wider = await start(cut, [], 'epochs: 50, ');
-  expect(wider.ran).toHaveLength(seeded.ran.length + 6);
-  expect(wider.best).toBe(Math.min(...wider.ran.slice(-6)));
-});
+    const first = await start(1);
+    expect(first).toMatchObject({ planned: 6, best: Math.min(...first.ran) });
+    const cut = first.ran.toSorted((a, b) => a - b)[2] as number;
+    const second = await start(cut);
+    const inside = first.ran.filter((x) => x >= cut);
+    const fresh = second.ran.slice(6);
+    expect(fresh.every((x) => x >= cut)).toBe(true);
+    expect(second.best).toBe(Math.min(...inside, ...fresh));
+    expect(second.planned).toBe(fresh.length);
+    expect(fresh).toHaveLength(2);
+    const seeded = await start(cut, ['--search-seed', '7']);
+    expect(seeded.ran).toHaveLength(second.ran.length + 6);
+    const back = await start(cut);
+    expect(back).toEqual({ ran: seeded.ran, best: second.best, planned: 0 });
+    const wider = await start(cut, [], 'epochs: 50, ');
+    expect(wider.ran).toHaveLength(seeded.ran.length + 6);
+    expect(wider.best).toBe(Math.min(...wider.ran.slice(-6)));
+  },
+);
 
 test.concurrent('a random search has its trials in one table, and shows the best ones', async (context) => {
   const experiment = newExperiment(context);
@@ -216,21 +220,24 @@ test.concurrent('Ctrl-C ends a search whose helper does not answer', async (cont
   await until(() => helpers(experiment).length === 0);
 });
 
-test.concurrent('the same seed and the same order of ends make the same trials, also after SIGKILL', async (context) => {
-  const [whole, killed] = [newExperiment(context, 1), newExperiment(context, 1)];
-  const words = search('tpe', 7, '--seconds', '0.1');
-  const running = whole.run(words);
-  const child = killed.start(words);
-  await killed.untilStarted(4);
-  child.kill('SIGKILL');
-  await finished(child, 'exit');
-  // Until then, the GPU has no other use than the next trial.
-  await until(async () => (await killed.status()).running.length === 0);
-  expect((await killed.run(words)).code).toBe(0);
-  expect((await running).code).toBe(0);
-  expect(column(killed, 'x')).toEqual(column(whole, 'x'));
-  expect(column(killed, 'y')).toEqual(column(whole, 'y'));
-});
+soakTest.concurrent(
+  'the same seed and the same order of ends make the same trials, also after SIGKILL',
+  async (context) => {
+    const [whole, killed] = [newExperiment(context, 1), newExperiment(context, 1)];
+    const words = search('tpe', 7, '--seconds', '0.1');
+    const running = whole.run(words);
+    const child = killed.start(words);
+    await killed.untilStarted(4);
+    child.kill('SIGKILL');
+    await finished(child, 'exit');
+    // Until then, the GPU has no other use than the next trial.
+    await until(async () => (await killed.status()).running.length === 0);
+    expect((await killed.run(words)).code).toBe(0);
+    expect((await running).code).toBe(0);
+    expect(column(killed, 'x')).toEqual(column(whole, 'x'));
+    expect(column(killed, 'y')).toEqual(column(whole, 'y'));
+  },
+);
 
 test.concurrent('workers of other processes get trials, and wait for a manager that is killed', async (context) => {
   const experiment = newExperiment(context);

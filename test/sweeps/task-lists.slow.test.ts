@@ -12,6 +12,7 @@ import {
   whyNotNobody,
 } from '../support/machine.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
+import { soakTest } from '../support/time.ts';
 
 const missing = noRedis ?? whyNotNobody();
 
@@ -66,7 +67,7 @@ describe.skipIf(missing !== null)(`task lists on one Redis${missing === null ? '
     expect([rows(mine), rows(theirs)]).toEqual([3, 3]);
   });
 
-  test('of another project of the same user and name are refused, unless they are shared', async () => {
+  soakTest('of another project of the same user and name are refused, unless they are shared', async () => {
     const [one, other] = [train('one'), train('other')];
     const started = await machine.runCommand(sweep('1'), { cwd: one, env: queue() });
     expect(started, started.stderr).toMatchObject({ code: 0 });

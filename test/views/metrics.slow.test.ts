@@ -19,6 +19,7 @@ import { type ReadSample, readExposition, valuesOf } from '../support/exposition
 import { command, type Machine, output, type Starting, until, uuidOf } from '../support/machine.ts';
 import { signalLiving } from '../support/processes.ts';
 import { machineOf, serveMetrics } from '../support/prometheus.ts';
+import { soakTest } from '../support/time.ts';
 
 async function metricsOf(machine: Machine, starting: Starting = {}): Promise<ReadSample[]> {
   const { code, stdout, stderr } = await machine.runCommand(['metrics'], starting);
@@ -292,7 +293,7 @@ test('--listen serves this machine, under its own names only', async () => {
     expect([host, await statusFor(url, host)]).toEqual([host, 403]);
 });
 
-test('the driver is asked once a second at most, however many scrape', async () => {
+soakTest('the driver is asked once a second at most, however many scrape', async () => {
   const machine = machineOf(1);
   machine.set('count=on');
   const url = await serveMetrics(machine);

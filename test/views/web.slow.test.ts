@@ -10,7 +10,7 @@ import type { GPUDay, StreamLine } from '../../lib/views/web/shapes.ts';
 import { Jobs } from '../jobs/background.ts';
 import { Machine, output, pause, root, until } from '../support/machine.ts';
 import { connectionsTo } from '../support/ports.ts';
-import { timeoutMs, withTimeouts } from '../support/time.ts';
+import { soakTest, timeoutMs, withTimeouts } from '../support/time.ts';
 import { type WebResponse, WebServer } from '../support/web.ts';
 
 let machine: Machine;
@@ -315,7 +315,7 @@ describe('many viewers', () => {
     );
   };
 
-  test('50 cost no more looks at the driver than one, and nobody one per minute', async () => {
+  soakTest('50 cost no more looks at the driver than one, and nobody one per minute', async () => {
     machine.set('count=on');
     const server = await WebServer.start(machine, ['--interval', '250ms']);
     await until(async () => (await calls()) > 0);
@@ -348,7 +348,7 @@ describe('many viewers', () => {
     }, 'no more looks');
   });
 
-  test('a viewer that does not read is dropped, and others get every line', async () => {
+  soakTest('a viewer that does not read is dropped, and others get every line', async () => {
     // The kernel buffers some MB for each viewer: a large machine fills that sooner.
     await machine.close();
     machine = new Machine(64);

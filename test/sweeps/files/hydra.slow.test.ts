@@ -7,6 +7,7 @@ import type { Sweep } from '../../../lib/sweeps/files/index.ts';
 import { taskId } from '../../../lib/sweeps/task/index.ts';
 import { install } from '../../examples/recipes.ts';
 import { Experiment } from '../../support/experiment.ts';
+import { soakTest } from '../../support/time.ts';
 import { open, project, refusal } from './sweeps.ts';
 
 const { venv, missing } = install('../../test/sweeps/files/fixtures/requirements.txt', 240);
@@ -170,7 +171,7 @@ hydra: {mode: MULTIRUN, sweeper: {n_trials: 30${more}}}
 `,
     });
 
-  test("the configuration of Optuna's sweeper is a search in the same space", async () => {
+  soakTest("the configuration of Optuna's sweeper is a search in the same space", async () => {
     const words = PARAMS.map((line) => line.replace(': ', '=').replaceAll('"', ''));
     const { stdout, stderr } = spawnSync('python', ['-W', 'ignore', '-c', THEIRS, ...words], {
       encoding: 'utf8',

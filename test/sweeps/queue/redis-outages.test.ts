@@ -3,6 +3,7 @@ import { describe, expect, type TestContext, test } from 'vitest';
 import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
 import { pause } from '../../support/machine.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
+import { soakTest } from '../../support/time.ts';
 import { QueueFixture, rowOf, takeFrom, takeWithin, worker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 import { Network } from './network.ts';
@@ -113,38 +114,41 @@ describe
       expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', starts: 1 });
     });
 
-    test('a worker that is cut off for too long gives its task up before others can have it', async (context) => {
-      const { server, fixture } = await start(context);
-      const network = await Network.start(server.port);
-      const cutOff = new QueueFixture({ ...fixture.engine, make: async () => ({ url: fixture.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
-      await cutOff.make();
-      try {
-        const queue = await fixture.opened(spec({ n: 0 }));
-        const far = await cutOff.open();
-        const attempt = await takeFrom(far);
-        network.cut();
-        const started = performance.now();
-        let aborted = Number.POSITIVE_INFINITY;
-        attempt.signal.addEventListener('abort', () => {
-          aborted = performance.now() - started;
-        });
-        const again = await takeWithin(queue, 15_000);
-        const taken = performance.now() - started;
-        expect(aborted).toBeGreaterThan(3_900); // as much of an outage as was promised
-        expect(taken).toBeGreaterThan(aborted + 500); // time for its command to end
-        expect(taken).toBeLessThan(9_000);
-        expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
-        expect(again.start).toBe(2);
-        network.mend();
-        expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
-        expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 2 });
-        expect(await queue.complete(again.token, { fresh: true })).toBe(true);
-        expect((await far.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
-      } finally {
-        await cutOff.close();
-        network.close();
-      }
-    });
+    soakTest(
+      'a worker that is cut off for too long gives its task up before others can have it',
+      async (context) => {
+        const { server, fixture } = await start(context);
+        const network = await Network.start(server.port);
+        const cutOff = new QueueFixture({ ...fixture.engine, make: async () => ({ url: fixture.url.replace(`:${server.port}`, `:${network.port}`), remove: async () => {} }) }); // biome-ignore format: one thing
+        await cutOff.make();
+        try {
+          const queue = await fixture.opened(spec({ n: 0 }));
+          const far = await cutOff.open();
+          const attempt = await takeFrom(far);
+          network.cut();
+          const started = performance.now();
+          let aborted = Number.POSITIVE_INFINITY;
+          attempt.signal.addEventListener('abort', () => {
+            aborted = performance.now() - started;
+          });
+          const again = await takeWithin(queue, 15_000);
+          const taken = performance.now() - started;
+          expect(aborted).toBeGreaterThan(3_900); // as much of an outage as was promised
+          expect(taken).toBeGreaterThan(aborted + 500); // time for its command to end
+          expect(taken).toBeLessThan(9_000);
+          expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
+          expect(again.start).toBe(2);
+          network.mend();
+          expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);
+          expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 2 });
+          expect(await queue.complete(again.token, { fresh: true })).toBe(true);
+          expect((await far.completions(0, 10)).map(({ result }) => result)).toEqual([{ fresh: true }]);
+        } finally {
+          await cutOff.close();
+          network.close();
+        }
+      },
+    );
 
     test('an operation says so in time when nobody answers', async (context) => {
       const { server, fixture } = await start(context);

@@ -8,6 +8,7 @@ import {
   type Values,
 } from '../../../../lib/sweeps/task/index.ts';
 import { pause } from '../../../support/machine.ts';
+import { soakTest } from '../../../support/time.ts';
 import { all, type QueueFixture, rowOf, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
@@ -236,7 +237,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     });
   });
 
-  test('the next enqueuing does the rest of one that was killed', async () => {
+  soakTest('the next enqueuing does the rest of one that was killed', async () => {
     const queue = await fixture().open();
     const remote = await fixture().remote();
     const over = remote.ask('enqueueAllButLast', 1_300, 'exp1').then(
