@@ -101,7 +101,7 @@ export async function sweepSource(
     ...given('hydra', hydra === undefined ? undefined : { command: hydra, overrides: positionals }),
     ...given('phase', phase),
     ...given('outputDirectory', outputDirectory),
-    ...given('retries', retriesOf(values.retries)),
+    ...given('retries', wholeNumber(values.retries, '--retries', 0, MAX_RETRIES)),
     ...given('command', command.length > 0 ? command : undefined),
     ...given('search', await searchOptions(values)),
   };
@@ -109,12 +109,14 @@ export async function sweepSource(
 
 /** The most that makes sense: a program that fails so often needs a person. */
 const MAX_RETRIES = 100;
+const MAX_NUMBER = 999_999_999;
 
 /** @throws ERR_INVALID_ARGUMENT */
-function retriesOf(text: string | undefined): number | undefined {
+function wholeNumber(text: string | undefined, option: string, least: number, most = MAX_NUMBER) {
   if (text === undefined) return undefined;
-  if (/^\d{1,3}$/.test(text) && Number(text) <= MAX_RETRIES) return Number(text);
-  throw usage(`--retries: ${showValue(text)} is not a whole number from 0 to ${MAX_RETRIES}`);
+  if (/^\d{1,9}$/.test(text) && Number(text) >= least && Number(text) <= most) return Number(text);
+  const range = `from ${least} ${most === MAX_NUMBER ? 'on' : `to ${most}`}`;
+  throw usage(`${option}: ${showValue(text)} is not a whole number ${range}`);
 }
 
 /** undefined: the command line says nothing about a search. */
@@ -124,19 +126,14 @@ async function searchOptions(
   const { checkedPattern, stopRule } = await loadRunning();
   const { method, trials, metric, maximize, 'search-seed': seed, 'metric-pattern': pattern } = values;
   const rule = values['stop-early'];
-  const number = (text: string | undefined, option: string, least: number) => {
-    if (text === undefined) return undefined;
-    if (/^\d{1,9}$/.test(text) && Number(text) >= least) return Number(text);
-    throw usage(`${option}: ${showValue(text)} is not a whole number from ${least} on`);
-  };
   const options: SearchOptions = {
     ...given('method', method === undefined ? undefined : oneOf(method, METHODS, '--method')),
-    ...given('trials', number(trials, '--trials', 1)),
+    ...given('trials', wholeNumber(trials, '--trials', 1)),
     ...given('metric', metric),
     ...given('pattern', pattern === undefined ? undefined : checkedPattern(pattern)),
     ...given('stopEarly', rule === undefined ? undefined : stopRule(rule)),
     ...given('goal', maximize ? 'maximize' : undefined),
-    ...given('seed', number(seed, '--search-seed', 0)),
+    ...given('seed', wholeNumber(seed, '--search-seed', 0)),
   };
   return Object.keys(options).length === 0 ? undefined : options;
 }
