@@ -41,21 +41,24 @@ afterEach(async () => {
 async function connect(silence = begin.silence): Promise<void> {
   [sent, failed, heard] = [[], [], []];
   asked.length = 0;
-  input = new PassThrough();
+  const lines = new PassThrough();
   const output = new PassThrough();
+  input = lines;
   const drained = { drain: () => asked.push('drain'), stop: () => asked.push('stop') };
-  const opened = ManagerConnection.open(input, output);
-  session = new WorkerSession({
+  const opened = ManagerConnection.open(lines, output);
+  // Heartbeats of an earlier connection go on: they are for its own session.
+  const own = new WorkerSession({
     ...{ queue, host: 'gpu1', begin: { ...begin, silence } },
     send: (line) => {
       sent.push(line);
-      input.write(`${line}\n`);
+      lines.write(`${line}\n`);
     },
     onFailure: (name) => failed.push(name),
     hear: (message) => heard.push(message),
   });
-  output.on('data', (lines: Buffer) => {
-    for (const line of lines.toString().split('\n').slice(0, -1)) session.receive(line);
+  session = own;
+  output.on('data', (text: Buffer) => {
+    for (const line of text.toString().split('\n').slice(0, -1)) own.receive(line);
   });
   connection = await opened;
   connection.listen(drained);
