@@ -644,6 +644,18 @@ describe('a record that somebody wrote', () => {
 describe('a stranger who locks', () => {
   beforeEach(makeLeaseFiles);
 
+  test('the whole directory has all GPUs, and is named as what it is', async () => {
+    const end = await lock(directory, 'ofd-read', '0', '0');
+    const { code, stderr } = await machine.runCommand(RUN, here());
+    const named = String.raw`locked by python\S* \(pid \d+, \w+\), which is not a gpu-owner claim: end it with`;
+    expect([code, stderr]).toEqual([
+      75,
+      expect.stringMatching(new RegExp(`GPU 0: ${named}.*GPU 1: ${named}`, 's')),
+    ]);
+    await end();
+    expect((await machine.runCommand(RUN, here())).code).toBe(0);
+  });
+
   test.each(['ofd-read', 'posix'])(
     'the lease’s byte (%s) has the GPU as far as claims are concerned, and no other',
     async (kind) => {

@@ -122,7 +122,12 @@ export function lockName(itself: number, name: string, mode: number): boolean {
 
 /** Whether another open file has locked it. Any user can lock the whole directory: that keeps all GPUs from being claimed. */
 function isByteLocked(itself: number, name: string, mode: number): boolean {
-  return native().lockProbe(itself, OFD, EXCLUSIVE, byteOfName(name), mode === EXCLUSIVE ? 2 : 1) >= 0;
+  return lockOnName(itself, name, mode) >= 0;
+}
+
+/** Where the lock begins that another open file has on it; negative: there is none. */
+function lockOnName(itself: number, name: string, mode: number): number {
+  return native().lockProbe(itself, OFD, EXCLUSIVE, byteOfName(name), mode === EXCLUSIVE ? 2 : 1);
 }
 
 /** Whether a lease with this name is held, of the file that has the name or of one that was removed. */
@@ -269,8 +274,12 @@ function unexplainedIn(
 function removedLease(directory: LockDirectory, name: string, mode: number): LockOwners | null {
   for (const path of directory.all) {
     const itself = directory.itself(path);
-    if (itself < 0 || !isByteLocked(itself, name, mode)) continue;
-    return { path, owners: ownersOf(itself, byteOfName(name)), isRemoved: true };
+    const start = itself < 0 ? -1 : lockOnName(itself, name, mode);
+    if (start < 0) continue;
+    const byte = byteOfName(name);
+    const owners = ownersOf(itself, Math.max(start, byte));
+    // A lock of more than the name's bytes is no lease's.
+    return start < byte ? { path, owners } : { path, owners, isRemoved: true };
   }
   return null;
 }
