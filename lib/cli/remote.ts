@@ -33,6 +33,7 @@ export async function runOn(on: string, parsed: RunArguments): Promise<void> {
 export async function submitOn(on: string, given: RunArguments): Promise<void> {
   const command = commandOf(on, given);
   const mayMove = command.isAny && command.wait !== null;
+  if (!mayMove) refuseMoving(given.values);
   const { after, values } = mayMove ? await jobsToFollow(given.values) : { after: [], values: given.values };
   const parsed = { ...given, values };
   const moving = command.isAny
@@ -90,6 +91,15 @@ async function jobsToFollow(given: SubmitValues) {
   if (here === undefined) return { after: elsewhere, values };
   throw usage(
     `--after${after.length > 0 ? '' : '-ok'} ${showValue(here)}: with --on any, say on which host that job is: HOST:JOB, or any:JOB`,
+  );
+}
+
+/** A host would take `any:3` for a job of its own. @throws ERR_INVALID_ARGUMENT */
+function refuseMoving({ after = [], 'after-ok': afterOk = [] }: SubmitValues): void {
+  const moving = [...after, ...afterOk].find((list) => /(?:^|,)\s*any:/.test(list));
+  if (moving === undefined) return;
+  throw usage(
+    `--after ${showValue(moving)}: only this machine knows that job; give its address on a host, HOST:JOB, or use --on any`,
   );
 }
 

@@ -38,6 +38,8 @@ describe('--hosts', () => {
     [['find', '--hosts', 'a', '--visible-devices', 'index'], /named by UUID/],
     [['queue', '--hosts', '-a'], /--hosts needs a value/],
     [['jobs', '--hosts', 'a b'], /not a valid host/],
+    [['submit', '--on', 'a', '--after', '2,any:3', '--', 'true'], /only this machine knows that job/],
+    [['submit', '--on', 'a', '--after-ok', 'any:3', '--', 'true'], /only this machine knows that job/],
   ])('%j is refused, and no ssh started', async (args, message) => {
     const { code, stdout, stderr } = await run(...args);
     expect({ code, stdout, stderr }).toEqual({
