@@ -77,7 +77,10 @@ export async function commandElsewhere(
           if (words[0] !== 'cancel' && moving.step !== 'settled')
             throw usage(`${ANY}:${moving.id} still moves between machines; wait until it has started`);
           const place = words[0] === 'cancel' ? await cancelMoving(moving, say) : moving.at;
-          if (place === null) continue;
+          if (place === null) {
+            if (words[0] === 'cancel') continue;
+            throw usage(`${ANY}:${moving.id} has ended without a start: ${moving.note}`);
+          }
           const asked = [{ job: String(place.id), at: 0 }];
           await commandElsewhere(new Map([[place.host, asked]]), words, last, graceMs, onLine);
         }

@@ -379,8 +379,11 @@ export class Mover {
   async #giveUp(job: MovingJob, place: Place | null): Promise<void> {
     if (place === null) return this.#settle(job, null, CANCELLED);
     const state = await this.#ask1(job, place, ['cancel', newKey()]);
-    if (state === null)
+    if (state === null) {
+      const isGone = Date.now() - this.#jobs.cancelledAt(job.id) > LEFT_MS;
+      if (isGone) return this.#settle(job, null, CANCELLED);
       return this.#note(job, `${place.host} doesn't answer, so it isn't cancelled there yet`);
+    }
     this.#settle(job, { ...place, id: state.id }, state.decision === STARTED ? null : CANCELLED);
   }
 

@@ -173,6 +173,11 @@ export class MovingJobs {
     writeFileSync(join(this.path, cancelFile(id)), '', { mode: 0o600 });
   }
 
+  /** When its user cancelled it, in ms since 1970; NaN: never. */
+  cancelledAt(id: number): number {
+    return statSync(join(this.path, cancelFile(id)), { throwIfNoEntry: false })?.mtimeMs ?? Number.NaN;
+  }
+
   forgetCancel(id: number): void {
     rmSync(join(this.path, cancelFile(id)), { force: true });
   }

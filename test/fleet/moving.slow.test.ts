@@ -1,6 +1,14 @@
 // Jobs of `submit --on any` that wait, and move to a host that is free, over a real ssh.
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { bootId, hostName } from '../../lib/platform/index.ts';
@@ -399,14 +407,16 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const place = (key: string) => ({ host: 'gone', key: key.repeat(32), id: 1, boot: null, uid: null });
     const job = {
       ...{ name: null, command: 'true', count: 1, words: ['--', 'true'], directory: '/', environment: [] },
-      ...{ directories: [], asked: ['gone'], hosts: [], giveUpAt: null, next: null, note: null },
+      ...{ directories: [], hosts: [], giveUpAt: null, next: null, note: null },
       submitted: Date.now() - 2 * 86_400_000,
     };
     const left = { step: 'settled', settled: Date.now(), at: null, left: [place('1')] };
     const queued = { step: 'queued', settled: null, at: place('2'), left: [] };
-    for (const [i, more] of [left, queued].entries())
+    for (const [i, more] of [left, queued, { ...queued, at: place('3') }].entries())
       writeFileSync(join(moving, `${i + 1}.json`), JSON.stringify({ ...job, ...more, id: i + 1 }));
-    writeFileSync(join(moving, '2.cancel'), '');
+    for (const id of [2, 3]) writeFileSync(join(moving, `${id}.cancel`), '');
+    const old = Date.now() / 1_000 - 2 * 86_400;
+    utimesSync(join(moving, '3.cancel'), old, old);
     const [ssh, asked] = [file('gone-ssh'), file('gone-asked')];
     const note = `echo "$(date +%s%3N) $(printf %s "\${last##* }" | base64 -d | grep -o 'settle-move.*')" >>'${asked}'`;
     const script = `for word; do last=$word; done\n${note}\necho 'ssh: connect to host gone: No route to host' >&2\nexit 255`;
@@ -428,6 +438,14 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       step: 'queued',
       note: expect.stringMatching(/isn't cancelled there yet/),
     });
+    expect(read(3)).toMatchObject({ step: 'settled', note: 'cancelled' });
+    const again = await hosts.viewer.runCommand(['resubmit', 'any:3'], {
+      env: { ...env, XDG_STATE_HOME: state },
+    });
+    expect(again).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/any:3 has ended without a start/),
+    });
     sendSignal(mover.pid, 'SIGTERM');
   });
 
@@ -441,7 +459,6 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       ...{
         directories: [],
         environment: [],
-        asked: ['a'],
         hosts: ['a'],
         submitted: Date.now(),
         giveUpAt: null,
