@@ -5,13 +5,14 @@ import { byPlace, type GPU, isDivided, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
   bootId,
-  countOwners,
   Directory,
   formatDuration,
   formatSince,
   invalidArgument,
   MAX_TIME,
   machineUid,
+  pathIn,
+  statusOf,
   systemError,
   userName,
 } from '../platform/index.ts';
@@ -170,8 +171,12 @@ function book(
 
 /** ', 1000 of mallory' */
 function ownersText(directory: LockDirectory): string {
-  const names = Array.from({ length: MAX_BOOKINGS }, (_, i) => bookingName(i + 1));
-  const [most] = [...countOwners(directory.path, names)].sort((a, b) => b[1] - a[1]);
+  const counts = new Map<number, number>();
+  for (let id = 1; id <= MAX_BOOKINGS; id++) {
+    const uid = statusOf(pathIn(directory.path, bookingName(id)))?.uid;
+    if (uid !== undefined) counts.set(uid, (counts.get(uid) ?? 0) + 1);
+  }
+  const [most] = [...counts].sort((a, b) => b[1] - a[1]);
   return most === undefined ? '' : `, ${most[1]} of ${userName(most[0])}`;
 }
 

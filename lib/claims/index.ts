@@ -44,7 +44,6 @@ export {
 } from './options.ts';
 export { type Device, GPUOwner } from './owner.ts';
 export {
-  describeFailure,
   failureIn,
   PLACEHOLDER,
   placeholderError,

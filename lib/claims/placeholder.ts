@@ -155,7 +155,7 @@ function withoutPlaceholder(option: string): string {
 }
 
 /** 'CUDA failed with 999 (CUDA_ERROR_UNKNOWN) in cuInit: …', or that it did not answer, with what to do about it. */
-export function describeFailure(
+function describeFailure(
   { code, stage }: Pick<PlaceholderFailure, 'code' | 'stage'>,
   gpu: GPU | undefined,
 ): string {

@@ -33,7 +33,7 @@ async function metrics(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { request } = checkOptions({});
   const collect = () => machineFamilies(request);
   if (listen !== undefined) {
-    const endpoint = await parseEndpoint(String(listen), '--listen');
+    const endpoint = await parseEndpoint(String(listen));
     const server = await serveMetrics(endpoint, collect);
     return print(server.url);
   }

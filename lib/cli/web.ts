@@ -52,7 +52,7 @@ async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { request } = checkOptions({});
   const fleet = isForHosts(values) ? new FleetView(chooseHosts(values.hosts ?? '')) : null;
-  const endpoint = await parseEndpoint(values.listen ?? '0', '--listen');
+  const endpoint = await parseEndpoint(values.listen ?? '0');
   const interval = parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval');
   const file = values['token-file'];
   if (file === undefined && !isLoopback(endpoint.host)) {

@@ -10,4 +10,3 @@ export {
 } from './convention.ts';
 export { Conventions } from './conventions.ts';
 export { awaitWriters } from './gpu-lock-writers.ts';
-export { machinePath } from './paths.ts';

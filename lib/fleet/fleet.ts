@@ -226,12 +226,8 @@ async function stream<Kind extends keyof Records>(
   const result = interpret(host, request, { ...ended, output }, quietMs);
   const failed = (error: HostFailure) => ({ host: host.name, version: result.version, records: null, error });
   if (wrong !== null) return { last: failed(senseless(host.name, words, wrong)), hasAnswered };
-  if (result.error === null)
-    return {
-      last: failed(failure('ERR_HOST_UNREACHABLE', 'gpu-owner on the host ended unexpectedly')),
-      hasAnswered,
-    };
-  return { last: answerOf(kind, words, host.name, result), hasAnswered };
+  const error = result.error ?? failure('ERR_HOST_UNREACHABLE', 'gpu-owner on the host ended unexpectedly');
+  return { last: failed(error), hasAnswered };
 }
 
 /** Shells print some, not more. */

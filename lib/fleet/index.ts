@@ -30,7 +30,6 @@ export {
   hostOf,
   jobsElsewhere,
   livingElsewhere,
-  movingElsewhere,
   waitElsewhere,
 } from './jobs-elsewhere.ts';
 export { Mover } from './mover.ts';

@@ -62,7 +62,7 @@ export async function jobsElsewhere(
 
 /** As {@link jobsElsewhere}, for a job that moves: where it stays, that host has to say. */
 // biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
-export async function movingElsewhere(moving: MovingJob, say: Say): Promise<any> {
+async function movingElsewhere(moving: MovingJob, say: Say): Promise<any> {
   const listed = listedMoving(moving);
   const place = moving.step === 'settled' ? placeOf(moving) : null;
   if (place === null) return { ...listed, directory: moving.directory, limit: null };

@@ -97,7 +97,7 @@ export function runOverSSH(
   commandLine: string,
   reader: OutputReader,
   timeoutMs: number,
-  options: readonly string[] = [],
+  options: readonly string[],
   signal?: AbortSignal,
   input: string | null = null,
 ): Promise<SSHResult> {

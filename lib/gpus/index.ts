@@ -28,7 +28,6 @@ export {
   offersChoice,
   SHOWS_ONE_INSTANCE,
   select,
-  selects,
   separateKinds,
 } from './selection.ts';
 export { type Asked, snapshot, snapshotSync } from './snapshot.ts';

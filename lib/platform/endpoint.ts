@@ -15,14 +15,13 @@ export interface Endpoint {
 
 /**
  * `5000`, `0.0.0.0:5000`, `[::]:5000`, `gpu-server:5000`; without a host, 127.0.0.1.
- * @param option what users call it
  * @throws ERR_INVALID_ARGUMENT
  */
-export async function parseEndpoint(text: string, option: string): Promise<Endpoint> {
+export async function parseEndpoint(text: string): Promise<Endpoint> {
   const [, bracketed, name, digits] = /^(?:(?:\[([^\]]+)\]|([^:[\]]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = Number(digits);
   if (digits === undefined || port > 65_535) {
-    throw invalidValue(option, text, 'an address to listen on', `use PORT, HOST:PORT or [IPV6]:PORT`);
+    throw invalidValue('--listen', text, 'an address to listen on', `use PORT, HOST:PORT or [IPV6]:PORT`);
   }
   const host = bracketed ?? name ?? '127.0.0.1';
   if (process.getBuiltinModule('node:net').isIP(host) !== 0) return { host, port };
@@ -34,7 +33,7 @@ export async function parseEndpoint(text: string, option: string): Promise<Endpo
     const code = errorCode(error);
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `${option}: the host ${showValue(host)} can't be found (${sanitize(code ?? '')}); write its IP address`,
+      `--listen: the host ${showValue(host)} can't be found (${sanitize(code ?? '')}); write its IP address`,
     );
   }
 }

@@ -239,16 +239,6 @@ export function pathIn(directory: string, name: string): string {
   return directory.endsWith('/') ? directory + name : `${directory}/${name}`;
 }
 
-/** How many of these files of a directory each user has. @returns by uid */
-export function countOwners(directory: string, names: readonly string[]): Map<number, number> {
-  const counts = new Map<number, number>();
-  for (const name of names) {
-    const uid = statusOf(pathIn(directory, name))?.uid;
-    if (uid !== undefined) counts.set(uid, (counts.get(uid) ?? 0) + 1);
-  }
-  return counts;
-}
-
 /** A mounted file system. */
 export interface Mount {
   /** 'major:minor' of the file system, in decimal. */

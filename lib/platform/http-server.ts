@@ -13,8 +13,6 @@ interface HTTPServer {
 }
 
 interface HTTPServerOptions {
-  /** The option that names the endpoint, for messages. */
-  option: string;
   /** The process doesn't end while the server is open. */
   keepsProcess?: boolean;
   /** More make the server close others. */
@@ -32,7 +30,7 @@ interface HTTPServerOptions {
 export async function openHTTPServer(
   endpoint: Endpoint,
   answer: (request: IncomingMessage, response: ServerResponse) => void,
-  { option, keepsProcess = false, maxConnections, isPreferred, idleTimeoutMs = 0 }: HTTPServerOptions,
+  { keepsProcess = false, maxConnections, isPreferred, idleTimeoutMs = 0 }: HTTPServerOptions,
 ): Promise<HTTPServer> {
   const { createServer } = process.getBuiltinModule('node:http');
   const connections = new Set<Socket>();
@@ -55,7 +53,7 @@ export async function openHTTPServer(
   const refuse = (why: string, cause?: Error) =>
     new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `${option} ${formatEndpoint(endpoint)}: can't listen there: ${why}`,
+      `--listen ${formatEndpoint(endpoint)}: can't listen there: ${why}`,
       { cause },
     );
   await new Promise<void>((resolve, reject) => {

@@ -17,7 +17,6 @@ export {
   showExtraCertificates,
 } from './environment.ts';
 export {
-  countOwners,
   decode,
   type FileStatus,
   formatMode,
@@ -123,7 +122,6 @@ export {
   formatCount,
   listWords,
   ordinal,
-  outputLines,
   sanitize,
   shellWords,
   showValue,

@@ -68,11 +68,11 @@ export function parseLocks(text: string): KernelLock[] {
 const MAX_LIST_BYTES = 2 ** 21;
 
 /**
- * Five readings of /proc/locks; [] where it can't be read, null where it is too long. Five because between two pages the kernel
+ * Five readings of /proc/locks; [] where it can't be read, or is too long. Five because between two pages the kernel
  * skips locks while others come and go: with two processes that did nothing else, one that was held all the time was missing in
  * 29 of 10,765 readings (Linux 6.18), and on a busy machine once in three readings together.
  */
-function readLists(): string[] | null {
+function readLists(): string[] {
   const list = Buffer.allocUnsafe(MAX_LIST_BYTES);
   const texts: string[] = [];
   while (texts.length < LOCK_READINGS) {
@@ -85,7 +85,7 @@ function readLists(): string[] | null {
     } finally {
       closeSync(file);
     }
-    if (size === list.length) return null;
+    if (size === list.length) return [];
     texts.push(list.toString('latin1', 0, size));
   }
   return texts;
@@ -93,8 +93,7 @@ function readLists(): string[] | null {
 
 /** The lines of /proc/locks, but with the number 0 for all; null where it can't be read, or is too long. */
 export function kernelLocks(): string | null {
-  const texts = readLists() ?? [];
-  const lines = texts.flatMap((text) => text.split('\n').map((line) => line.replace(/^\d+/, '0')));
+  const lines = readLists().flatMap((text) => text.split('\n').map((line) => line.replace(/^\d+/, '0')));
   return lines.length === 0 ? null : [...new Set(lines)].join('\n');
 }
 

@@ -1,5 +1,5 @@
 // The shape of each record that several commands print or read: one schema each. The types in lib/, the checks of other machines'
-// answers, web's OpenAPI document, Python's types and docs/json.md come from it.
+// answers, Python's types and docs/json.md come from it.
 import { MAX_TIME, schema } from '../platform/index.ts';
 
 const { Mismatch, described, flag, matching, objectSchema, shaped, shownText, whole } = schema;
@@ -23,12 +23,12 @@ export const word = <const T extends string = string>(...known: T[]): Check<T> =
     { type: 'string', ...(known.length > 0 ? { enum: known } : {}) },
     matching(/^[a-z-]{1,20}$/) as Check<T>,
   );
-export const number = schema.amount();
+const number = schema.amount();
 const bytes = shaped({ type: 'integer' }, schema.amount());
-export const index = whole(MAX_INDEX);
+const index = whole(MAX_INDEX);
 export const id = whole();
-export const yes: Check<boolean> = shaped({ type: 'boolean' }, (value) => value === true);
-export const time: Check<string> = shaped({ type: 'string', format: 'date-time' }, (value, path) => {
+const yes: Check<boolean> = shaped({ type: 'boolean' }, (value) => value === true);
+const time: Check<string> = shaped({ type: 'string', format: 'date-time' }, (value, path) => {
   const moment = Date.parse(text(value, path));
   if (!(moment >= 0 && moment <= MAX_TIME)) throw new Mismatch(path);
   return new Date(moment).toISOString();
@@ -52,8 +52,8 @@ export const record = <const F extends Fields>(
     schema.record(fields),
   );
 /** A reference to one of {@link SHAPES}. */
-export const shape = <T>(name: string, check: Check<T>): Check<T> =>
-  shaped({ $ref: `#/components/schemas/${name}` }, (value, path) => check(value, path));
+const shape = <T>(name: string, check: Check<T>): Check<T> =>
+  shaped({ $ref: `#/$defs/${name}` }, (value, path) => check(value, path));
 
 const IDLE = record(
   {
@@ -302,7 +302,7 @@ const MACHINE_FIELDS = {
   waiting: described(id, 'how many requests wait'),
   intruders: listOf(shape('Intruder', INTRUDER)),
 };
-export const MACHINE = record(MACHINE_FIELDS, 'A machine at one moment.');
+const MACHINE = record(MACHINE_FIELDS, 'A machine at one moment.');
 export const SNAPSHOT = record({
   ...MACHINE_FIELDS,
   processes: optional(listOf(LISTED_PROCESS)),
@@ -348,7 +348,7 @@ export const REPORT = record(
 );
 export interface Report extends Checked<typeof REPORT> {}
 
-export const BOOKING_ENTRY = record(
+const BOOKING_ENTRY = record(
   {
     id,
     user: foreign,
@@ -412,11 +412,7 @@ export interface ShapeSchema {
   'x-foreign'?: true;
 }
 
-export function isNullable({ type, anyOf = [] }: ShapeSchema): boolean {
-  return [type].flat().includes('null') || anyOf.some((each) => each.type === 'null');
-}
-
-/** All of them, by the names that web's API, Python and docs/json.md give them. */
+/** All of them, by the names that Python and docs/json.md give them. */
 export const SHAPES: Readonly<Record<string, Check>> = {
   GPU,
   Process: PROCESS,

@@ -2,7 +2,7 @@ import { errno, native } from '../native.ts';
 import { type Directory, pathIn, statusOf, systemError, userName } from '../platform/index.ts';
 
 /** Made by the package or an administrator, with mode 1777. */
-export const MACHINE_LEDGER = '/var/lib/gpu-owner/usage';
+const MACHINE_LEDGER = '/var/lib/gpu-owner/usage';
 
 const TMPFS = 0x01021994;
 const RAMFS = 0x858458f6;
@@ -20,7 +20,7 @@ export function ledgerDirectory(lockDirectory: string, isSimulated: boolean): st
 }
 
 /** Why the ledger isn't used, and what to do about that; null: nothing is known to be wrong with the directory. */
-export function ledgerProblem(path: string): { cause: string; remedy: string } | null {
+function ledgerProblem(path: string): { cause: string; remedy: string } | null {
   const status = statusOf(path);
   if (status === null || status.kind === 'directory') return null;
   const isLink = status.kind === 'link';

@@ -4,7 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { showOutput } from '../fleet/index.ts';
 import { followOutput, JobStore, jobAt } from '../jobs/index.ts';
 
-/** More than people page through. */
+/** How much of the output is read. */
 export const TAIL_BYTES = 256 * 1024;
 
 /**
@@ -21,7 +21,7 @@ export async function followTail(
   onBytes: (bytes: Uint8Array) => void | Promise<void>,
   onLost: (reason: string) => void,
   signal: AbortSignal,
-  follow = true,
+  follow: boolean,
 ): Promise<{ code: string; message: string } | null> {
   if (host !== null) {
     const wanted = { from: String(-TAIL_BYTES), lines: null, follow, isKnown: false };

@@ -3,9 +3,8 @@
 // `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. The placeholder ends when its standard
 // input is closed, when the command's own processes show on the GPU, when memory in use rises, or when the time is
 // up. On a GPU that is shared (--shared), only descendants of the parent process are the command's. A placeholder holds
-// no lease: should the driver hang in it, no lock hangs with it. For workers, which start one
-// command after the other, it waits with
-// --idle until one has got under way.
+// no lease: should the driver hang in it, no lock hangs with it. For workers, which start one command after the other,
+// it waits with --idle until one has got under way.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -37,12 +36,12 @@ constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kPollMs = 250;
+constexpr size_t kBytes = 1024 * 1024;        // of the allocation on each GPU
 constexpr double kRise = 64.0 * 1024 * 1024;  // bytes: more than a driver's own fluctuation, less than a context
 
 struct Options {
   std::string nvml, cuda;
   std::vector<std::string> uuids;
-  size_t bytes = 1024 * 1024;
   int64_t seconds = 60;  // 0 = until standard input is closed
   bool idle = false;     // no command is under way as yet
   bool shared = false;   // other jobs have shares of the GPUs
@@ -81,8 +80,6 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
       options.cuda = value;
     } else if (name == "--uuid") {
       options.uuids.push_back(value);
-    } else if (name == "--bytes") {
-      options.bytes = strtoull(value, nullptr, 10);
     } else if (name == "--seconds") {
       options.seconds = strtoll(value, nullptr, 10);
     } else if (name == "--meter") {
@@ -292,7 +289,7 @@ int main(int argc, char** argv) {
   }
   if (options.list) return list(library);
   cuda::Placeholder placeholder;
-  const auto failure = placeholder.take(library, options.uuids, options.bytes);
+  const auto failure = placeholder.take(library, options.uuids, kBytes);
   if (failure.code != cuda::SUCCESS) return fail(failure.code, failure.stage, failure.uuid, "");
 
   if (placeholder.hidden() > 0) {

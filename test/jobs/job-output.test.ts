@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { JobOutput } from '../../lib/jobs/job-output.ts';
-import { outputLines } from '../../lib/platform/index.ts';
+import { outputLines } from '../../lib/platform/text.ts';
 import { processorTime } from '../support/time.ts';
 
 const KIB = 1024;

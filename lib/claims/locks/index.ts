@@ -26,7 +26,6 @@ export {
   findUnexplained,
   type Holder,
   isEpochHeld,
-  isEpochLocked,
   isLeased,
   isLocked,
   LEASE,

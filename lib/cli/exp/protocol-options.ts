@@ -44,8 +44,7 @@ export async function protocolSettings(
   if (lifetime < MIN_TASK_TIMEOUT_MS) {
     throw usage(`--task-timeout: ${showValue(timeout)} is too short for any task; use 30m, 2h, …`);
   }
-  const endpoints =
-    listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each, '--listen'))) : [];
+  const endpoints = listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each))) : [];
   const { Authentication, parseAddresses } = await loadRunning();
   const authentication = new Authentication({
     trust: parseAddresses(trusted, '--trust'),

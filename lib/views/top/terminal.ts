@@ -90,12 +90,6 @@ export class Terminal {
     if (text !== '' && !this.#write(text)) this.endBy('SIGHUP');
   }
 
-  /** Redraws everything. */
-  redraw(): void {
-    this.#forget();
-    this.#handlers.onRedraw();
-  }
-
   /** Gives the terminal back, and stops as Ctrl-Z does. Goes on when the shell says so. */
   suspend(target: number): void {
     this.#leave();
@@ -137,7 +131,10 @@ export class Terminal {
     });
     process.on('exit', () => this.#leave());
     process.on('uncaughtExceptionMonitor', () => this.#leave());
-    this.#output.on('resize', () => this.redraw());
+    this.#output.on('resize', () => {
+      this.#forget();
+      this.#handlers.onRedraw();
+    });
     this.#output.on('error', () => {});
   }
 

@@ -111,7 +111,7 @@ function cannotOpen(path: string, error: unknown): unknown {
   return unusable(path, `can't be opened: ${what}${whose}`, remedy, error);
 }
 
-export const DAMAGED =
+const DAMAGED =
   'Restore it from a backup, or move it away and run again: the results that are in the tables are found there.';
 
 /** Problems and remedies by SQLite's message: errors of queries for many rows come without a code. */
