@@ -338,9 +338,9 @@ function takeLeases(
   | { leases: null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
   // Made before a lease, whose number everybody can see: no other process can have made a file of that name.
-  const grace = claimant.preemptible === true ? (request.graceMs ?? 0) : null;
+  const isNeeded = job === null && isLimited(request);
   const jobFile =
-    secret === null ? null : makeJobFile(directory, secret, grace, job === null && isLimited(request));
+    secret === null ? null : makeJobFile(directory, secret, claimant.preemptible === true, isNeeded);
   const shareOf = ({ uuid }: GPU) => demandFor(candidates.find(({ gpu }) => gpu.uuid === uuid));
   const record = nameGPUs(
     claimant,

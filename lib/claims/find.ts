@@ -1,17 +1,10 @@
 // A claim that takes nothing: each GPU with its state and reasons, and the GPUs that would be taken.
-import {
-  cudaCode,
-  describeSuspect,
-  type GPU,
-  type GPUState,
-  type LeaseInfo,
-  type Suspect,
-} from '../gpus/index.ts';
-import { formatSince, isoTime, userName } from '../platform/index.ts';
+import { cudaCode, describeSuspect, type GPU, type GPUState, type Suspect } from '../gpus/index.ts';
+import { isoTime, userName } from '../platform/index.ts';
 import type { ShownGPU, SuspectInfo } from '../shapes/index.ts';
 import type { NotGranted } from './claim.ts';
 import { type Candidate, chooseFree, type Evaluation, explainLocks, topologyFor } from './evaluate.ts';
-import { type ClaimSteps, findOverdue, LockDirectory, readOverdue } from './locks/index.ts';
+import { type ClaimSteps, LockDirectory } from './locks/index.ts';
 import { evaluateMachine, type Perspective } from './machine-evaluation.ts';
 import type { DiscoveryRequest } from './options.ts';
 import {
@@ -86,17 +79,13 @@ export function statusesOf(
   perspective: Perspective,
 ): GPUStatus[] {
   const bookings = readBookings(directory);
-  const overdue = directory === null ? [] : readOverdue(directory);
-  return candidates.map(({ gpu, verdict, lease: held, sharing, suspect }) => {
-    const late = directory === null || held === null ? undefined : findOverdue(directory, gpu.uuid, overdue);
-    const lease =
-      held === null || late === undefined ? held : { ...held, askedToGiveWay: isoTime(late.askedAt) };
+  return candidates.map(({ gpu, verdict, lease, sharing, suspect }) => {
     const isShared = verdict.state === 'leased' && lease === null && (sharing?.taken ?? 0) > 0;
     const doubt = suspect === undefined || verdict.retryAt !== undefined ? [] : [describeSuspect(suspect)];
     const status: GPUStatus = {
       ...gpu,
       state: isShared ? 'shared' : verdict.state,
-      reason: [verdict.reason ?? '', describeOverdue(lease), ...doubt].filter(Boolean).join('; ') || null,
+      reason: [verdict.reason ?? '', ...doubt].filter(Boolean).join('; ') || null,
       lease,
       shares: sharing?.shares ?? [],
       idle: null,
@@ -105,12 +94,6 @@ export function statusesOf(
     };
     return perspective === 'machine' ? withBooking(status) : status;
   });
-}
-
-/** Empty: it gives way, or was never asked. */
-function describeOverdue(lease: LeaseInfo | null): string {
-  const since = formatSince(lease?.askedToGiveWay);
-  return since ? `was asked to give way at ${since}, and hasn't within its grace` : '';
 }
 
 function suspectInfo({ code, since, uids }: Suspect): SuspectInfo {

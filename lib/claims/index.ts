@@ -22,7 +22,6 @@ export {
   leaseName,
   leaseNames,
   noteCUDA,
-  PREEMPTION_NOTICE,
   PREFERRED,
   readHolder,
   readRecord,
@@ -53,7 +52,7 @@ export {
   tryCUDA,
   tryEach,
 } from './placeholder.ts';
-export { isPreempted, openPreemptionNotice } from './preemption.ts';
+export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
 export {
   activeWaiters,
   allowedTime,

@@ -92,8 +92,6 @@ export interface Binding {
 export interface ClaimPurpose {
   /** Default: as the options say. */
   readonly class?: RequestClass;
-  /** How long a preemptible one takes to give way at most, in ms. */
-  readonly graceMs?: number;
   /** The tag that it had before, as text: it has its place in the queue again. */
   readonly order?: string;
   /** How many GPUs the user may have at a time; default: any number. */

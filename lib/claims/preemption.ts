@@ -1,35 +1,32 @@
 // Preemptible leases give way to requests that can't start otherwise. The process that waits decides which ones, and names them in its request;
 // their keepers look at it and end their commands. docs/decisions/052-preemption.md
 import { closeSync } from 'node:fs';
+import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { SHARED } from '../native.ts';
+import { native, SHARED } from '../native.ts';
 import { bootMilliseconds, warnOnce } from '../platform/index.ts';
 import type { Attempt, Claim } from './claim.ts';
 import type { Candidate } from './evaluate.ts';
-import {
-  isLocked,
-  type LockDirectory,
-  leaseName,
-  leaseNames,
-  type notifyPreemptible,
-  PREEMPTION_NOTICE,
-  readAsked,
-  readJobFile,
-  untilOverdue,
-} from './locks/index.ts';
+import { isLocked, type LockDirectory, leaseName, leaseNames, readJobFile } from './locks/index.ts';
 import { activeWaiters, lockedEpochs, readWaiters, type Waiter } from './queue/index.ts';
 import { type JoiningRequest, type PreemptibleLease, whoGivesWay } from './rules/index.ts';
+
+/** The keepers of preemptible leases watch this file. Any user may write to it: then they look at the wait queue. */
+export const PREEMPTION_NOTICE = 'preemption.notice';
+
+/** How long a lease may take to end where the configuration has no `preemptionGrace`, in ms. */
+const MAX_PATIENCE_MS = 600_000;
+/** How long a keeper may take to see that it is asked, and to end what is left after the grace, in ms. */
+const SLACK_MS = 5_000;
 
 /** The leases that have to give way to a request. */
 interface Preempted {
   epochs: number[];
   /** When the first of them is overdue, in ms from now; Infinity: none will be. */
   untilOverdue: number;
-  /** For the notice: all leases that the request has asked. */
-  notes: Parameters<typeof notifyPreemptible>[1];
 }
 
-const NONE: Preempted = { epochs: [], untilOverdue: Number.POSITIVE_INFINITY, notes: new Map() };
+const NONE: Preempted = { epochs: [], untilOverdue: Number.POSITIVE_INFINITY };
 
 /**
  * The leases that have to give way, so that a request whose turn it is can start.
@@ -69,23 +66,18 @@ export function leasesToPreempt(
     .sort((a, b) => cost(a) - cost(b));
   const now = bootMilliseconds();
   for (const { epoch } of chosen) if (!asked.has(epoch)) asked.set(epoch, now);
-  const notes = leases.flatMap(({ epoch, isOverdue }) => {
-    const at = asked.get(epoch);
-    return at === undefined ? [] : [[epoch, { at, isOverdue }] as const];
-  });
-  const coming = chosen
-    .map(({ epoch, graceMs }) => untilOverdue(asked.get(epoch) ?? now, graceMs))
-    .filter((until) => until > 0);
-  return {
-    epochs: chosen.map(({ epoch }) => epoch),
-    untilOverdue: Math.min(...coming, NONE.untilOverdue),
-    notes: new Map(notes),
-  };
+  const epochs = chosen.map(({ epoch }) => epoch);
+  const coming = epochs.map((epoch) => untilOverdue(asked.get(epoch) ?? now)).filter((until) => until > 0);
+  return { epochs, untilOverdue: Math.min(...coming, NONE.untilOverdue) };
+}
+
+/** How long until a lease that was asked to give way is overdue, in ms; 0 or less: it is. */
+function untilOverdue(askedAt: number): number {
+  return askedAt + (loadConfiguration().preemptionGrace ?? MAX_PATIENCE_MS) + SLACK_MS - bootMilliseconds();
 }
 
 interface AskedLease extends PreemptibleLease {
   uuids: string[];
-  graceMs: number;
 }
 
 /**
@@ -98,17 +90,13 @@ function readPreemptible(
   asked: Map<number, number>,
 ): AskedLease[] {
   const leases = new Map<number, AskedLease>();
-  const noted = readAsked(directory);
   for (const epoch of new Set(leased.flatMap(({ gpu }) => [...epochsIn(directory, leaseName(gpu.uuid))]))) {
     const job = readJobFile(directory, epoch);
-    if (job === null || job.graceMs === null) continue;
-    const { graceMs, madeAt: since } = job;
-    const own = asked.get(epoch);
-    const other = noted.get(epoch);
-    const isOverdue = other?.isOverdue === true || (own !== undefined && untilOverdue(own, graceMs) <= 0);
-    const isEnding =
-      !isOverdue && (own !== undefined || (other !== undefined && untilOverdue(other.at, graceMs) > 0));
-    leases.set(epoch, { epoch, since, graceMs, uuids: [], isEnding, isOverdue });
+    if (job?.isPreemptible !== true) continue;
+    const askedAt = asked.get(epoch);
+    const isOverdue = askedAt !== undefined && untilOverdue(askedAt) <= 0;
+    const isEnding = askedAt !== undefined && !isOverdue;
+    leases.set(epoch, { epoch, since: job.madeAt, uuids: [], isEnding, isOverdue });
   }
   // A lease of several GPUs ends as a whole.
   for (const name of leases.size === 0 ? [] : leaseNames(directory))
@@ -133,6 +121,14 @@ export function isPreempted({ directory, leases }: Pick<Claim, 'directory' | 'le
     if (preempts.includes(epoch) && uuids.some(isOurs)) return true;
   }
   return false;
+}
+
+/** Has the keepers of preemptible leases look at the wait queue. */
+export function notifyPreemptible(directory: LockDirectory): void {
+  const descriptor = directory.openIfPossible(PREEMPTION_NOTICE);
+  if (descriptor < 0) return; // they look once a minute
+  native().fileWriteBlock(descriptor, Buffer.from('\n'));
+  closeSync(descriptor);
 }
 
 /** Makes the file that the keeper of a preemptible lease watches. */

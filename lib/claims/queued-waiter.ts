@@ -6,7 +6,6 @@ import {
   isLeased,
   isLocked,
   LockDirectory,
-  notifyPreemptible,
   openLeases,
   ownRecord,
   type RecordContents,
@@ -14,7 +13,7 @@ import {
   untilEvent,
 } from './locks/index.ts';
 import { evaluateMachine } from './machine-evaluation.ts';
-import { leasesToPreempt } from './preemption.ts';
+import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
 import {
   activeWaiters,
   HEARTBEAT_MS,
@@ -155,10 +154,10 @@ export class QueuedWaiter {
     if (slot === null || gpuRequest.class === 'preemptible') return;
     const waiters = activeWaiters(readWaiters(directory, slot.number), this.#skipped);
     const ahead = keepSets(waiters, candidates, gpuRequest.scope);
-    const { epochs, untilOverdue, notes } = leasesToPreempt(this.#attempt, gpuRequest, ahead, slot.asked);
+    const { epochs, untilOverdue } = leasesToPreempt(this.#attempt, gpuRequest, ahead, slot.asked);
     this.#overdueAt = now() + untilOverdue;
     slot.updateRequest(record, gpuRequest, epochs);
-    if (epochs.length > 0) notifyPreemptible(directory, notes);
+    if (epochs.length > 0) notifyPreemptible(directory);
   }
 
   /** The slot, for the next process of this wait; null: it has none, or passes others, which that one wouldn't. */

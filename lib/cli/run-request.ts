@@ -63,7 +63,7 @@ export function checkRun(
     takesLimit: true,
     about: asked,
     ...(values['cpu-bind'] === true ? { bindsCPUs: true } : {}),
-    ...(preemption === null ? {} : { class: 'preemptible' as const, graceMs: preemption.graceMs }),
+    ...(preemption === null ? {} : { class: 'preemptible' as const }),
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });
   return {

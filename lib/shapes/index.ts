@@ -99,7 +99,6 @@ const HOLDER = {
     'when it is ended as its GPUs do nothing, unless they are used by then',
   ),
   preemptible: described(optional(flag), "it gives way to requests that can't start otherwise"),
-  askedToGiveWay: described(optional(time), "when it was asked to give way, and didn't within its grace"),
   suspended: described(optional(flag), 'its process is suspended, by Ctrl-Z for example, and keeps its GPUs'),
   job: described(optional(id), 'the number of a background job, among those of its user'),
   name: optional(foreign),

@@ -89,7 +89,6 @@ class Lease(_Lease, total=False):
     until: str
     idleEnds: str
     preemptible: bool
-    askedToGiveWay: str
     suspended: bool
     job: int
     name: str
@@ -117,7 +116,6 @@ class Share(_Share, total=False):
     until: str
     idleEnds: str
     preemptible: bool
-    askedToGiveWay: str
     suspended: bool
     job: int
     name: str

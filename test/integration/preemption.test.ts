@@ -7,7 +7,7 @@ import { Jobs } from '../jobs/background.ts';
 import { alice, bob, endHolder as end, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
 import { finished, Machine, output, python, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { sendSignal, signalAll } from '../support/processes.ts';
-import { soakTest, timeoutMs, withTimeouts } from '../support/time.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const noSecondUser = whyNotNobody();
@@ -385,20 +385,8 @@ describe.skipIf(noSecondUser !== null)(
       await until(() => lease(1).keeper !== undefined);
       return { honest, stuck, pids: [stuck.pid as number, lease(1).keeper], command: lease(1).pid as number };
     };
-    /** Writes into a file of the lock directory, again and again. */
-    const overwrite = async (name: string, text: string) => {
-      const code = `import time
-print('begun', flush=True)
-while True:
-    open(${JSON.stringify(join(machine.lockDirectory, name))}, 'r+b', buffering=0).write(${JSON.stringify(text)}.encode().ljust(4096))
-    time.sleep(0.02)`;
-      const child = machine.start([python, '-c', code], carol);
-      await output(child, /begun/);
-      return child;
-    };
-
-    test('is followed by the next youngest where its keepers are killed, and is shown', async () => {
-      machine.configure(`limits: { users: { ${alice.uid}: { gpus: 1 } } }\n`);
+    test('is followed by the next youngest where its keepers are killed', async () => {
+      machine.configure('preemptionGrace: 300ms\n');
       const { honest, pids, command } = await two();
       const ended = finished(honest, 'exit');
       signalAll(pids, 'SIGSTOP'); // else the one that is left ends the command
@@ -408,31 +396,6 @@ while True:
       const { code, stderr } = await machine.runCommand(REQUEST, { ...carol, env });
       expect({ code, stderr: code === 0 ? '' : stderr }).toEqual({ code: 0, stderr: '' });
       expect((await ended).code).toBe(143);
-      const [, gpu] = await machine.status();
-      expect(gpu.lease.askedToGiveWay).toMatch(/^\d{4}-/);
-      expect(gpu.reason).toMatch(/; was asked to give way at \d\d:\d\d.*, and hasn't within its grace$/);
-      // The next request doesn't ask it first, and the lease counts for its user.
-      const again = await startHolder(machine, ['--preemptible', '--grace', '300ms', '--devices', '0'], bob);
-      const endedAgain = finished(again, 'exit');
-      const since = Date.now();
-      expect((await machine.runCommand(REQUEST, carol)).code).toBe(0);
-      expect(Date.now() - since).toBeLessThan(process.env.CI ? 10_000 : 5_000);
-      expect((await endedAgain).code).toBe(143);
-      const refused = await machine.runCommand([...RUN, '--no-wait', '--devices', '2', '--', 'true'], alice);
-      expect(refused).toMatchObject({ code: 75, stderr: expect.stringContaining('have 1 of the 1 GPU ') });
-      signalAll([...pids, command], 'SIGKILL');
-    });
-
-    soakTest('delays a request no longer where others overwrite its record', async () => {
-      const { honest, pids, command } = await two();
-      const ended = finished(honest, 'exit');
-      sendSignal(pids[1], 'SIGSTOP');
-      const text = JSON.stringify({ preemptible: true, givesWay: true });
-      const hostile = await overwrite(`${uuidOf(1)}.lease`, text);
-      const env = withTimeouts({ handoverAtFront: timeoutMs('handoverAtFront', 100) });
-      expect((await machine.runCommand(REQUEST, { ...carol, env })).code).toBe(0);
-      expect((await ended).code).toBe(143);
-      hostile.kill();
       signalAll([...pids, command], 'SIGKILL');
     });
 

@@ -59,14 +59,6 @@ export {
   removeOldJobFiles,
 } from './parent-job.ts';
 export {
-  findOverdue,
-  notifyPreemptible,
-  PREEMPTION_NOTICE,
-  readAsked,
-  readOverdue,
-  untilOverdue,
-} from './preemption-notice.ts';
-export {
   decodeRecord,
   encodeRecord,
   leaseInfo,

@@ -43,8 +43,8 @@ export interface JobFile {
   uid: number;
   /** When it was made, in ms since 1970, as the kernel says. */
   madeAt: number;
-  /** How long the holder of a preemptible lease takes to give way at most, in ms; null: the lease isn't preemptible. */
-  graceMs: number | null;
+  /** Whether its lease gives way. Others see only the file's size: that of a preemptible job is larger. */
+  isPreemptible: boolean;
 }
 
 /** The file of the job that holds an epoch; null: none, or an orphaned one. */
@@ -67,17 +67,10 @@ export function readJobFile(directory: LockDirectory, epoch: number): JobFile | 
 function jobFileOf(status: FileStatus | null): JobFile | null {
   if (status === null) return null;
   const { uid, size, changedAt } = status;
-  return {
-    uid,
-    madeAt: changedAt,
-    graceMs: size < MAX_CONTENT_BYTES ? null : (size - MAX_CONTENT_BYTES) * GRACE_UNIT_MS,
-  };
+  return { uid, madeAt: changedAt, isPreemptible: size >= MAX_CONTENT_BYTES };
 }
 
 const MAX_CONTENT_BYTES = 64;
-/** Behind its content, the file of a preemptible job has a byte for each of these, as others see only its size. In ms. */
-const GRACE_UNIT_MS = 1_000;
-const MAX_GRACE_MS = 86_400_000;
 /** Upper bound on the job files that one claim checks for orphaned ones. */
 const MAX_OLD_FILES = 64;
 
@@ -89,19 +82,18 @@ export function newJobSecret(): JobSecret | null {
 
 /**
  * Makes the file that proves a job, as long as its descriptor is open.
- * @param graceMs of a preemptible lease; null: it isn't one @param isNeeded whether limits are counted by it
+ * @param isNeeded whether limits are counted by it
  * @returns null: there can be none, and claims inside will be made on the machine @throws ERR_LOCK_DIRECTORY where it is needed
  */
 export function makeJobFile(
   directory: LockDirectory,
   { secret, epoch }: JobSecret,
-  graceMs: number | null,
+  isPreemptible: boolean,
   isNeeded: boolean,
 ): Mark | null {
   const name = jobName(epoch);
-  const grace =
-    graceMs === null ? 0 : MAX_CONTENT_BYTES + Math.ceil(Math.min(graceMs, MAX_GRACE_MS) / GRACE_UNIT_MS);
-  const made = directory.createLocked(name, Buffer.from(`${secret} ${epoch}\n`.padEnd(grace)));
+  const text = `${secret} ${epoch}\n`.padEnd(isPreemptible ? MAX_CONTENT_BYTES : 0);
+  const made = directory.createLocked(name, Buffer.from(text));
   if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(epoch), ...made };
   if (isNeeded)
     throw new GPUOwnerError(

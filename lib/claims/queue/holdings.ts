@@ -21,7 +21,6 @@ import {
   type LockDirectory,
   leaseNames,
   MAX_EPOCHS,
-  readAsked,
   readJobFile,
   readSize,
 } from '../locks/index.ts';
@@ -42,14 +41,7 @@ export function readHoldings(
 ): Holdings {
   const holdings = new Map<number, { gpus: number; uuids: string[] }>();
   const owners = new Map<number, JobFile | null>();
-  let asked: ReturnType<typeof readAsked> | undefined;
   let files: OpenFile[] | undefined;
-  // A preemptible lease counts for no user, unless it has failed to give way.
-  const isCounted = ({ graceMs }: JobFile, epoch: number) => {
-    if (graceMs === null) return true;
-    asked ??= readAsked(directory);
-    return asked.get(epoch)?.isOverdue === true;
-  };
   for (const name of leaseNames(directory)) {
     const uuid = name.replace(/\.lease$/, '');
     const gpu = gpuOfShare(uuid) ?? uuid;
@@ -66,8 +58,8 @@ export function readHoldings(
         if (!owners.has(epoch)) owners.set(epoch, readJobFile(directory, epoch));
         const job = owners.get(epoch) ?? null;
         if (job !== null) jobs.push(job);
-        // Shares don't give way.
-        if (job !== null && gpu === uuid && !isCounted(job, epoch)) free.add(job.uid);
+        // A preemptible lease counts for no user. Shares don't give way.
+        if (job?.isPreemptible === true && gpu === uuid) free.add(job.uid);
       }
       if (epochs.length === 0) continue;
       const isProved = epochs.length === 1 && jobs.length === 1;

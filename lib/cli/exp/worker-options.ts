@@ -1,5 +1,4 @@
 import { checkOptions, type Settings } from '../../claims/index.ts';
-import { parsePreemption } from '../../jobs/index.ts';
 import { parseDuration, shellWords } from '../../platform/index.ts';
 import type { Needs, WorkerRequest } from '../../sweeps/index.ts';
 import {
@@ -89,9 +88,7 @@ function taskSettings(
   const names = { ...NAMES, count: '--gpus-per-task' };
   return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names, {
     ...(command === undefined ? {} : { command }),
-    ...(values.preemptible
-      ? { class: 'preemptible' as const, graceMs: parsePreemption(undefined, undefined).graceMs }
-      : {}),
+    ...(values.preemptible ? { class: 'preemptible' as const } : {}),
   });
 }
 
