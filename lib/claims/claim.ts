@@ -177,11 +177,11 @@ export function* claim(
 }
 
 function recordFor(
-  { command, limitMs, takesLimit, about, class: own }: ClaimRequest,
+  { command, limitMs, about, class: own }: ClaimRequest,
   job: ParentJob | null,
   secret: JobSecret | null,
 ): RecordContents {
-  const record = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, takesLimit, ...about };
+  const record = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
   return own === 'preemptible' && job === null ? { ...record, preemptible: true } : record;
 }
 

@@ -80,7 +80,6 @@ export {
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { listReasons, refuseImpossible } from './refusal.ts';
 export {
-  backfillLimit,
   CLASSES,
   latestStarts,
   type RequestClass,

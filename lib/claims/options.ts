@@ -108,8 +108,6 @@ export interface ClaimPurpose {
   readonly bindsCPUs?: boolean;
   /** The process that the GPUs are for, if it is another one and uses CUDA already: its own contexts are no obstacle. */
   readonly claimantPid?: number;
-  /** Whether its user can limit that with `--for`. */
-  readonly takesLimit?: boolean;
   /** For others to read of the command. */
   readonly about?: { readonly name?: string; readonly note?: string; readonly job?: number };
 }
@@ -147,7 +145,6 @@ export type DiscoveryRequest = Pick<
   | 'most'
   | 'together'
   | 'limitMs'
-  | 'takesLimit'
   | 'order'
   | 'bound'
   | 'claimantPid'

@@ -60,7 +60,6 @@ export function checkRun(
   const settings = checkClaim(isHere ? values : { ...values, urgent: undefined }, {
     command: shellWords(command),
     isJob: true,
-    takesLimit: true,
     about: asked,
     ...(values['cpu-bind'] === true ? { bindsCPUs: true } : {}),
     ...(preemption === null ? {} : { class: 'preemptible' as const }),

@@ -276,7 +276,7 @@ export function describeJob({ id, name, note }: JobRequest) {
 export function takeSlot(request: JobRequest): Slot | null {
   const { command, count, wanted, class: own = 'normal', limitMs, array } = request;
   if (wanted == null || count === 0 || array !== undefined) return null;
-  const about = { ...describeJob(request), takesLimit: true, ...(limitMs === null ? {} : { limitMs }) };
+  const about = { ...describeJob(request), ...(limitMs === null ? {} : { limitMs }) };
   const directory = LockDirectory.open(dirname(request.lock.path), {});
   return queueUp(directory, command, about, {
     count,

@@ -1,6 +1,5 @@
 import {
   activeWaiters,
-  backfillLimit,
   type ClaimOptions,
   checkConventions,
   checkDirectory,
@@ -118,7 +117,6 @@ function describeQueue(all: readonly Waiter[], gpus: readonly GPUStatus[]): Queu
       why: whyWaiting(waiter, { ahead, gpus, latestStart }),
       details: [
         waiter.isAboveLimit ? null : whyHere(i, waiters),
-        i < MAX_HINTS ? hintOf(waiter, active, gpus) : null,
         bookedText(waiter, gpus),
         setsText(waiter, gpus),
       ].filter((text) => text !== null),
@@ -157,26 +155,6 @@ function setsText({ sets, uuids: kept }: Waiter, gpus: readonly GPUStatus[]): st
   const shown = sets.slice(0, MAX_SETS).map(labels);
   if (sets.length > shown.length) shown.push(`one of ${sets.length - shown.length} other sets`);
   return `connected GPUs are ${shown.join(' or ')}; those of ${labels(kept)} are kept for it`;
-}
-
-/** So many requests get a hint: more would take time, and are far from their turn. */
-const MAX_HINTS = 20;
-const HOUR_MS = 60 * MINUTE_MS;
-
-/** Says with which time limit a request could start at once on GPUs that are kept for others; null: with none. */
-function hintOf(waiter: Waiter, active: readonly Waiter[], gpus: readonly GPUStatus[]): string | null {
-  const { uuids, sets, count, scope, limitMs, takesLimit, memory, isSuspended } = waiter;
-  // Kept GPUs are lent as a whole only.
-  if (!takesLimit || scope !== null || memory !== undefined || sets !== undefined || isSuspended) return null;
-  const free = gpus.filter((gpu) => gpu.state === 'free' && uuids.includes(gpu.uuid)).map(({ uuid }) => uuid);
-  const reserved = reservedFor(free, scope, active);
-  const missing = count - (free.length - reserved.size);
-  if (missing <= 0 || reserved.size < missing) return null;
-  const limit = backfillLimit([...reserved.keys()].slice(0, missing), active, gpus, Date.now());
-  const unit = limit !== null && limit >= 2 * HOUR_MS ? HOUR_MS : MINUTE_MS;
-  const rounded = Math.floor((limit ?? 0) / unit);
-  if (rounded === 0 || (limitMs !== null && limitMs <= rounded * unit)) return null;
-  return `with --for ${rounded}${unit === HOUR_MS ? 'h' : 'm'} it could start now`;
 }
 
 /** A machine at one moment. */

@@ -89,7 +89,6 @@ test.each(CASES)('why a request waits, in one sentence: %s', (sentence, more, ci
       scope: null,
       info: info('ana'),
       limitMs: null,
-      takesLimit: true,
     },
     ...{ waitUntil: null, preempts: [], isSuspended: false, isIdle: false, tag: null, most: null },
     ...{ reached: null, booked: [], ...more },

@@ -36,8 +36,6 @@ export interface RecordContents {
   boot: string;
   /** How long its command may run; missing: for ever. The keeper of the command adds `until`, in ms since 1970. */
   limitMs?: number | undefined;
-  /** Whether its user can limit that with `--for`. */
-  takesLimit?: boolean | undefined;
   /** When its wait for GPUs ends, in ms since 1970; missing: never. Records of waiters have it. */
   waitUntil?: number | undefined;
   /** For people: the command's name, and a remark. The number as a background job. */

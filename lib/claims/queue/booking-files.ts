@@ -12,7 +12,6 @@ import {
   now,
   readBlock,
   schema,
-  TIMEOUTS,
   userName,
 } from '../../platform/index.ts';
 import type { BookingInfo } from '../../shapes/index.ts';
@@ -157,11 +156,7 @@ interface Judged {
 /** Takes away the GPUs that are booked by others, so that this process's user can't have them now. */
 export function applyBookings<Candidate extends Judged>(
   candidates: Candidate[],
-  {
-    class: own = 'normal',
-    limitMs,
-    takesLimit,
-  }: { class?: RequestClass; limitMs?: number | undefined; takesLimit?: boolean | undefined },
+  { class: own = 'normal', limitMs }: { class?: RequestClass; limitMs?: number | undefined },
   directory: LockDirectory | null,
 ): Candidate[] {
   const at = Date.now();
@@ -175,12 +170,7 @@ export function applyBookings<Candidate extends Judged>(
     const { state } = verdict;
     const bookedUntil = booking.until;
     if (state !== 'free') return { ...candidate, verdict: { ...verdict, bookedUntil, transient: false } };
-    const remainingMs = booking.from - at - TIMEOUTS.grace;
-    const remedy =
-      takesLimit === true && remainingMs >= MINUTE_MS
-        ? `; with --for ${rounded(remainingMs)} or less it could be used before`
-        : '';
-    const reason = `free, but ${describeBooking(booking, at)}${remedy}`;
+    const reason = `free, but ${describeBooking(booking, at)}`;
     return { ...candidate, verdict: { ...verdict, state: 'leased', reason, transient: false, bookedUntil } };
   });
 }
@@ -197,13 +187,6 @@ export function bookingOf<Each>(
   find: (uuid: string) => Each | null,
 ): Each | null {
   return find(uuid) ?? (parent === null ? null : find(parent));
-}
-
-const MINUTE_MS = 60_000;
-const HOUR_MS = 60 * MINUTE_MS;
-
-function rounded(ms: number): string {
-  return ms >= 2 * HOUR_MS ? `${Math.floor(ms / HOUR_MS)}h` : `${Math.floor(ms / MINUTE_MS)}m`;
 }
 
 /** 'booked by alice from 09:00 tomorrow until 17:00 tomorrow (booking 3: demo)' */

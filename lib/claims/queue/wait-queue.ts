@@ -32,8 +32,6 @@ export interface Waiter extends GpuRequest {
   size: number;
   /** How long the command that it waits for may run; null: for ever. */
   limitMs: number | null;
-  /** Whether its user can limit that with `--for`. */
-  takesLimit: boolean;
   /** When it stops waiting, in ms since 1970; null: never. */
   waitUntil: number | null;
   /** The epochs of leases that are to give way to it. */
@@ -110,7 +108,6 @@ const REQUEST = schema.record({
   ),
   scope: schema.or(schema.text, null),
   limitMs: TIME,
-  takesLimit: schema.or(schema.flag, false),
   waitUntil: TIME,
   order: schema.or(schema.text, null),
   most: schema.or(schema.amount(), null),
@@ -219,7 +216,6 @@ export class WaitQueue {
       sets,
       scope,
       limitMs,
-      takesLimit,
       waitUntil,
       order,
       most,
@@ -246,7 +242,6 @@ export class WaitQueue {
       scope,
       info,
       limitMs,
-      takesLimit,
       waitUntil,
       tag,
       most,

@@ -1,5 +1,5 @@
 import { TIMEOUTS } from '../../platform/index.ts';
-import { type GPUUse, type LimitedRequest, latestStart, latestStarts } from './latest-start.ts';
+import { type GPUUse, type LimitedRequest, latestStarts } from './latest-start.ts';
 
 /**
  * Whether a request may use these free GPUs before those ahead of it, though they are kept for them: it will have given them
@@ -93,22 +93,4 @@ export function backfilled(
 
 function lend(gpus: readonly GPUUse[], uuids: readonly string[], leasedUntil: number): GPUUse[] {
   return gpus.map((gpu) => (uuids.includes(gpu.uuid) ? { ...gpu, leasedUntil } : gpu));
-}
-
-/** With which time limit these GPUs could be used at once, in ms; null: with none. */
-export function backfillLimit(
-  uuids: readonly string[],
-  ahead: readonly LimitedRequest[],
-  gpus: readonly GPUUse[],
-  now: number,
-): number | null {
-  const concerned = ahead.findIndex(
-    (each) => each.scope === null && each.uuids.some((uuid) => uuids.includes(uuid)),
-  );
-  const first = ahead[concerned];
-  if (first === undefined) return null;
-  const limitMs = latestStart(first, ahead.slice(0, concerned), gpus, now) - now - TIMEOUTS.grace;
-  return limitMs > 0 && Number.isFinite(limitMs) && mayBackfill(uuids, limitMs, ahead, gpus, now)
-    ? limitMs
-    : null;
 }

@@ -1,4 +1,4 @@
-export { backfilled, backfillLimit } from './backfill.ts';
+export { backfilled } from './backfill.ts';
 export {
   type BookedRequest,
   type Booking,
