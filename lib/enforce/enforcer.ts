@@ -1,4 +1,4 @@
-import { checkOptions, type LockDirectory, PREFERRED } from '../claims/index.ts';
+import { checkOptions, type LockDirectory, leaseName, PREFERRED } from '../claims/index.ts';
 import { DEFAULT_ENFORCE_RULES, type EnforceRules, loadConfiguration } from '../config/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import {
@@ -12,7 +12,7 @@ import {
   TIMEOUTS,
   userName,
 } from '../platform/index.ts';
-import { observeGPUs, protectLeaseFiles } from '../status/index.ts';
+import { observeGPUs } from '../status/index.ts';
 import { type Action, type ActionKind, decideActions } from './cases.ts';
 import { HeldProcess } from './held-process.ts';
 import { type Offence, Watch } from './sightings.ts';
@@ -120,9 +120,9 @@ export class Enforcer {
   async look(): Promise<void> {
     const began = bootMilliseconds();
     const { gpus, directory } = await observeGPUs(this.#request, 'machine');
-    const uuids = gpus.flatMap(({ uuid }) => uuid || []);
     this.#checkOwner(directory);
-    if (directory !== null && !this.isDryRun) protectLeaseFiles(directory, uuids);
+    // No user can remove root's files, and claim what another user has leased.
+    if (!this.isDryRun) for (const { uuid } of gpus) if (uuid !== '') directory?.makeRoots(leaseName(uuid));
     const offences = this.#watch.look(gpus, directory, began, this.#state.cases);
     this.#tellMissed();
     const times = { graceMs: this.#watch.rules.graceMs, killMs: TIMEOUTS.enforceKill };

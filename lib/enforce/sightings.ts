@@ -1,5 +1,5 @@
 // The processes that compute where they may not. Any user can write records of leases, so a GPU's owner follows from the kernel's locks.
-import type { GPUStatus, LockDirectory } from '../claims/index.ts';
+import { type GPUStatus, type LockDirectory, leaseOwners } from '../claims/index.ts';
 import type { EnforceRules } from '../config/index.ts';
 import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
 import { native } from '../native.ts';
@@ -24,7 +24,6 @@ import {
   threadsOf,
   userName,
 } from '../platform/index.ts';
-import { LeaseFiles } from '../status/index.ts';
 import type { Cases, Sighting } from './cases.ts';
 import { HeldProcess } from './held-process.ts';
 
@@ -58,8 +57,8 @@ interface Credentials {
 interface Circumstances {
   /** The look in which the process was first seen on the GPU. */
   first: number;
-  /** Whether the GPU is leased. */
-  isLeased: boolean;
+  /** null: the GPU isn't leased. */
+  directory: LockDirectory | null;
   began: number;
   cases: Cases;
   search: () => Search;
@@ -86,7 +85,6 @@ export class Watch {
   /** The look in which each process was first seen on a GPU. */
   #firstLooks = new Map<string, number>();
   readonly #leases = new Map<string, SeenLease>();
-  readonly #leaseFiles = new LeaseFiles();
   #look = 0;
   #missed: readonly number[] = [];
 
@@ -105,15 +103,9 @@ export class Watch {
     const offences: Offence[] = [];
     let found: Search | undefined;
     const search = () => (found ??= searchLocks());
-    if (directory !== null)
-      this.#leaseFiles.look(
-        directory,
-        gpus.flatMap(({ uuid }) => uuid || []),
-        () => search().files,
-      );
     for (const gpu of gpus) {
       if (isDivided(gpu) || gpu.uuid === '') continue;
-      const isLeased = gpu.lease !== null || gpu.state === 'shared' || this.#leaseFiles.has(gpu.uuid);
+      const isLeased = gpu.lease !== null || gpu.state === 'shared';
       if (!isLeased) this.#leases.delete(gpu.uuid);
       else if (!this.#leases.has(gpu.uuid)) this.#leases.set(gpu.uuid, { holder: null, since: this.#look });
       for (const pid of new Set(computePids(gpu))) {
@@ -123,7 +115,13 @@ export class Watch {
         const key = `${gpu.uuid} ${process.key}`;
         const first = this.#firstLooks.get(key) ?? this.#look;
         firstLooks.set(key, first);
-        const offence = this.#judge(gpu, process, { first, isLeased, began, cases, search });
+        const offence = this.#judge(gpu, process, {
+          first,
+          directory: isLeased ? directory : null,
+          began,
+          cases,
+          search,
+        });
         if (offence !== null) offences.push(offence);
       }
     }
@@ -151,7 +149,7 @@ export class Watch {
   #judge(
     gpu: GPUStatus,
     held: HeldProcess,
-    { first, isLeased, began, cases, search }: Circumstances,
+    { first, directory, began, cases, search }: Circumstances,
   ): Offence | null {
     const { pid, key, startTicks } = held;
     // A process that is younger than the driver's list isn't the one that the driver means.
@@ -169,7 +167,7 @@ export class Watch {
       name: who.name ?? 'a process',
       gpu: label(gpu),
     };
-    if (!isLeased) {
+    if (directory === null) {
       // A GPU that may not be claimed is no matter of claims.
       const isBusy = gpu.state === 'busy' || gpu.state === 'leased';
       if (this.rules.claims !== 'required' || !isBusy) return null;
@@ -178,12 +176,12 @@ export class Watch {
     // Other tools' files don't prove whose a GPU is.
     if ((gpu.lease?.convention ?? 'gpu-owner') !== 'gpu-owner') return null;
     const ancestors = [...lineage(pid, MAX_ANCESTORS)];
-    if (this.#leaseFiles.owners(gpu, lockedFiles(undefined, ancestors)).length > 0) return null;
+    if (leaseOwners(directory, gpu, lockedFiles(undefined, ancestors)).length > 0) return null;
     const { files, missed } = search();
     const isMissed = (other: number) =>
       ancestors.includes(other) || credentialsOf(other)?.uids.some((each) => credentials.uids.includes(each));
     if (missed.some(isMissed)) return null;
-    const owners = this.#leaseFiles.owners(gpu, files);
+    const owners = leaseOwners(directory, gpu, files);
     if (owners.length === 0 || owners.some((owner) => owner.uid === null)) return null;
     const holders = owners.flatMap((owner) => [owner.uid, ...(credentialsOf(owner.pid)?.uids ?? [])]);
     if (holders.some((holder) => holder !== null && credentials.uids.includes(holder))) return null;
@@ -226,7 +224,6 @@ export class Watch {
   release(): void {
     for (const process of this.#held.values()) process.release();
     this.#held.clear();
-    this.#leaseFiles.release();
   }
 }
 

@@ -10,7 +10,6 @@ export {
   gpuJSON,
   observeGPUs,
 } from './discovery.ts';
-export { LeaseFiles, protectLeaseFiles } from './inspection.ts';
 export { getQueue, type Observation, observe, type QueueOptions, queueWith } from './queue-view.ts';
 export { observeTopology } from './topology.ts';
 export { makeReport, reportCSV, reportTime } from './usage-report.ts';

@@ -22,7 +22,6 @@ export {
 } from './lease-end.ts';
 export {
   FIRST_EPOCH,
-  findRemovedLeases,
   findUnexplained,
   type Holder,
   isEpochHeld,
@@ -33,6 +32,7 @@ export {
   type LockOwners,
   leaseName,
   leaseNames,
+  leaseOwners,
   levelOf,
   levelOrTop,
   probeLease,

@@ -10,7 +10,6 @@ import {
   readLink,
   schema,
   showValue,
-  statusAt,
   statusBehind,
 } from '../../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -284,34 +283,29 @@ function removedLease(directory: LockDirectory, name: string, mode: number): Loc
   return null;
 }
 
-/** A process with a lease whose file was removed. */
-export interface RemovedLease {
-  owner: LockOwner;
-  /** Names the file as long as it is open. */
-  identity: string;
-}
-
 /**
- * The leases of this name whose files were removed. Any user can lock the byte of a name: these processes have also locked a file without
- * a name. A lock of more bytes is no lease's.
+ * The processes that hold a GPU or an instance of it, by the kernel's locks, not by records; none: that is unknown, or none does. A lease
+ * whose file was removed or renamed is known by the lock on the file's name. Any user can make such locks.
  * @param files where to look
  */
-export function findRemovedLeases(
-  directory: Pick<LockDirectory, 'all' | 'itself'>,
-  name: string,
+export function leaseOwners(
+  directory: LockDirectory,
+  { uuid, parent = null }: LeaseKey,
   files: readonly OpenFile[],
-): RemovedLease[] {
+): LockOwner[] {
+  const name = leaseName(uuid);
+  const owners: LockOwner[] = [];
+  for (const descriptor of directory.filesNamed(name)) owners.push(...ownersOf(descriptor, LEASE, files));
   const byte = byteOfName(name);
   const directories = directory.all.map((path) => statusBehind(directory.itself(path))?.inode);
   const hasName = ({ inode, start, last }: KernelLock) =>
     directories.includes(inode) && start >= byte && last <= byte + 1;
-  const pids = new Set(files.filter(({ locks }) => locks.some(hasName)).map(({ pid }) => pid));
-  return files.flatMap(({ pid, number, locks }) => {
-    const isLease = pids.has(pid) && locks.some(({ start, last }) => start === LEASE && last === LEASE);
-    const file = isLease ? statusAt(`/proc/${pid}/fd/${number}`) : null;
-    if (file?.links !== 0) return [];
-    return [{ owner: ownerOf(pid, true), identity: `${file.device} ${file.inode}` }];
-  });
+  const named = new Set(files.filter(({ locks }) => locks.some(hasName)).map(({ pid }) => pid));
+  for (const { pid, locks } of files) {
+    const isLease = named.has(pid) && locks.some(({ start, last }) => start === LEASE && last === LEASE);
+    if (isLease && !owners.some((owner) => owner.pid === pid)) owners.push(ownerOf(pid, true));
+  }
+  return owners.length > 0 || parent === null ? owners : leaseOwners(directory, { uuid: parent }, files);
 }
 
 function unexplained({ descriptor }: LeaseFile): LockOwners {
