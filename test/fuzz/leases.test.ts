@@ -10,7 +10,7 @@ import {
 } from '../../lib/claims/locks/record.ts';
 import { BOOKING_FILE, describeBooking } from '../../lib/claims/queue/booking-files.ts';
 import { StallDetector } from '../../lib/claims/queue/stall-detector.ts';
-import { latestStart } from '../../lib/claims/rules/latest-start.ts';
+import { latestStarts } from '../../lib/claims/rules/latest-start.ts';
 import { findBlockers, type GpuRequest, reservedFor } from '../../lib/claims/rules/turn.ts';
 import { readAs } from '../../lib/platform/schema.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
@@ -180,8 +180,9 @@ fuzz(
     // As it comes: each starts when enough are free and everybody ahead has started, on GPUs that it chooses.
     const free = held.map(({ limit, part }) => (limit + 1) * unit * part);
     let earliest = 0;
+    const starts = latestStarts(requests, gpus as never, 0);
     for (const [i, request] of requests.entries()) {
-      const foretold = latestStart(request, requests.slice(0, i), gpus as never, 0);
+      const foretold = starts[i] as number;
       const start = Math.max(earliest, free.toSorted((a, b) => a - b)[request.count - 1] as number);
       expect(start).toBeLessThanOrEqual(foretold);
       earliest = start;

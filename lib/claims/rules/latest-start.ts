@@ -72,17 +72,6 @@ export function latestStarts(
   });
 }
 
-/** When a queued request gets its GPUs at the latest, as {@link latestStarts}. @param ahead all requests that may be served before, in order */
-export function latestStart(
-  request: GpuRequest,
-  ahead: readonly LimitedRequest[],
-  gpus: readonly GPUUse[],
-  now: number,
-): number {
-  const starts = latestStarts([...ahead, { ...request, limitMs: null }], gpus, now);
-  return starts.at(-1) ?? Number.POSITIVE_INFINITY;
-}
-
 function newPool(
   wanted: readonly string[],
   others: readonly Pool[],

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { GPUStatus } from '../../../lib/claims/find.ts';
-import { latestStart } from '../../../lib/claims/rules/latest-start.ts';
+import { latestStarts } from '../../../lib/claims/rules/latest-start.ts';
 import { TIMEOUTS } from '../../../lib/platform/timeouts.ts';
 import { makeGPU, makeLease } from '../../support/snapshots.ts';
 
@@ -38,7 +38,7 @@ const start = (
   own: ReturnType<typeof request>,
   ahead: ReturnType<typeof request>[],
   all: GPUStatus[],
-): number => latestStart(own, ahead, all, NOW) - NOW;
+): number => (latestStarts([...ahead, own], all, NOW).at(-1) ?? 0) - NOW;
 
 describe('the latest start of a request', () => {
   test('is when enough of its GPUs have reached their limits, with the time that their ends may take', () => {
