@@ -19,10 +19,7 @@ import {
   warnOnce,
 } from '../platform/index.ts';
 import { CHECKS, type Entries, type Kind, MACHINE_ONLY, MAPPINGS, USER_ONLY } from './configuration-keys.ts';
-import { loadYAML, nestingBeyond, offsetOf } from './yaml.ts';
-
-/** A configuration is two levels deep. */
-const MAX_DEPTH = 20;
+import { loadYAML, offsetOf } from './yaml.ts';
 
 /** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
 const MAX_BYTES = 64 * 1024;
@@ -130,8 +127,6 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
   const yaml = loadYAML();
   const lines = new yaml.LineCounter();
   const lineAt = (offset: number | undefined) => (offset === undefined ? null : lines.linePos(offset).line);
-  const tooDeep = nestingBeyond(yaml, text, MAX_DEPTH);
-  if (tooDeep !== null) throw problem(path, tooDeep, 'nested too deep; a value is a single one or a list');
   const document = yaml.parseDocument(text, {
     lineCounter: lines,
     prettyErrors: false,

@@ -30,4 +30,4 @@ export { checkHostName, type Host } from './hosts.ts';
 export { driverLibraries, simulatedMachine, simulatedVariables, simulationDirectory } from './simulation.ts';
 export type { UrgentUsers } from './urgent.ts';
 export type { Limit, Limits } from './user-limits.ts';
-export { loadYAML, nestingBeyond, offsetOf } from './yaml.ts';
+export { loadYAML, offsetOf } from './yaml.ts';

@@ -14,27 +14,6 @@ export function loadYAML(): typeof YAML {
   return loaded;
 }
 
-/**
- * The first line that is nested deeper than `maxDepth`; null: none. Composing a document recurses, and a stack
- * that fills up can take the whole process down, so this is measured before, in the parser's flat syntax tree.
- */
-export function nestingBeyond(yaml: typeof YAML, text: string, maxDepth: number): number | null {
-  const lines = new yaml.LineCounter();
-  const open: { token: YAML.CST.Token; depth: number }[] = [];
-  for (const token of new yaml.Parser(lines.addNewLine).parse(text)) open.push({ token, depth: 0 });
-  for (let next = open.pop(); next !== undefined; next = open.pop()) {
-    const { token, depth } = next;
-    if (depth > maxDepth) return lines.linePos(token.offset).line;
-    if (token.type === 'document' && token.value) open.push({ token: token.value, depth });
-    if (!('items' in token)) continue;
-    for (const { key, value } of token.items) {
-      if (key) open.push({ token: key, depth: depth + 1 });
-      if (value) open.push({ token: value, depth: depth + 1 });
-    }
-  }
-  return null;
-}
-
 /** The beginning of a node in its file; undefined: it is none. */
 export function offsetOf(node: unknown): number | undefined {
   const range = typeof node === 'object' && node !== null && 'range' in node ? node.range : undefined;

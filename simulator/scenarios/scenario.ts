@@ -1,4 +1,4 @@
-import { loadYAML, nestingBeyond, offsetOf, problem } from '../../lib/config/index.ts';
+import { loadYAML, offsetOf, problem } from '../../lib/config/index.ts';
 import { GPUOwnerError } from '../../lib/errors.ts';
 import {
   closest,
@@ -43,7 +43,6 @@ const DRIVER_STATES: Readonly<Record<string, readonly [calls: string, about: str
   on: ['all:0', 'the driver is loaded'],
 };
 
-const MAX_DEPTH = 10;
 const TYPES = ['compute', 'graphics', 'compute+graphics', 'mps-server'];
 const KEYS = {
   scenario: ['machine', 'speed', 'steps'],
@@ -76,8 +75,6 @@ class Reader {
   }
 
   read(): Scenario {
-    const tooDeep = nestingBeyond(this.#yaml, this.#text, MAX_DEPTH);
-    if (tooDeep !== null) throw this.#problem(tooDeep, `nested deeper than ${MAX_DEPTH} levels`);
     const document = this.#yaml.parseDocument(this.#text, {
       lineCounter: this.#lines,
       prettyErrors: false,

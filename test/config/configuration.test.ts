@@ -320,7 +320,6 @@ describe('in a configuration file', () => {
     ['maxPower: !!js/function "x"', ':1: not valid YAML'],
     ['- maxPower', ':1: it must have lines such as'],
     ['maxPower', ':1: it must have lines such as'],
-    [`maxPower: 1\n\nexclude: ${'['.repeat(30)}`, ':3: nested too deep'],
     ['? [a]\n: 1', ":1: there is no key ''"],
     ['"\\e[2Jx": 1', ":1: there is no key 'x'"],
     ['exclude: &a [0]\ndevices: *a', ':2: devices: YAML aliases (*name)'],

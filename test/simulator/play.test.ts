@@ -212,7 +212,6 @@ describe('mistakes in a scenario are found before anything happens', () => {
       3,
       /driver: 'away' is not a state; use off, mismatch or on/,
     ],
-    [`steps: ${'['.repeat(50)}`, 1, /nested deeper than 10 levels/],
   ])('%j', async (text, line, message) => {
     const mistake = expect.toSatisfy(({ message: told }: Error) => {
       expect(told).toMatch(message);

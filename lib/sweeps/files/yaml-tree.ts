@@ -1,5 +1,5 @@
 import type * as YAML from 'yaml';
-import { loadYAML, nestingBeyond, problem } from '../../config/index.ts';
+import { loadYAML, problem } from '../../config/index.ts';
 import { formatCount, sanitize, showValue } from '../../platform/index.ts';
 import { Literal, numberInString, type Value, type Values } from '../task/index.ts';
 
@@ -73,8 +73,6 @@ class Reader {
 
   read(): Node | null {
     const yaml = this.#yaml;
-    const tooDeep = nestingBeyond(yaml, this.#text, MAX_DEPTH);
-    if (tooDeep !== null) throw problem(this.#path, tooDeep, `nested deeper than ${MAX_DEPTH} levels`);
     const document = yaml.parseDocument(this.#text, {
       lineCounter: this.#lines,
       prettyErrors: false,
