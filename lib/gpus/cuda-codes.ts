@@ -26,8 +26,6 @@ export function resetOf(index: number | 'N'): string {
 
 const RESET = `${resetOf('N')}, or reboot.`;
 const XID = '`dmesg | grep -i xid` says what the driver saw.';
-const MPS =
-  'Restart the MPS control daemon: `echo quit | nvidia-cuda-mps-control`, `nvidia-cuda-mps-control -d`.';
 
 export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   2: {
@@ -67,29 +65,10 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
     remedy: `Look whether its device file may be opened here (\`ls -l /dev/nvidia*\`). ${XID}`,
     blames: 'gpu',
   },
-  102: {
-    name: 'CUDA_ERROR_DEVICE_NOT_LICENSED',
-    cause: 'the virtual GPU has no licence',
-    remedy: '`nvidia-smi -q | grep -i licen` shows its state; `systemctl restart nvidia-gridd` asks again.',
-    blames: 'gpu',
-  },
-  209: {
-    name: 'CUDA_ERROR_NO_BINARY_FOR_GPU',
-    cause: 'the program has no code for the architecture of this GPU',
-    remedy:
-      'Install a build of the program that supports its compute capability, or name other GPUs with `--devices`.',
-    blames: 'use',
-  },
   214: {
     name: 'CUDA_ERROR_ECC_UNCORRECTABLE',
     cause: "the GPU's memory has an error that ECC can't correct",
     remedy: `${RESET} If it comes again (\`nvidia-smi -q -d ECC,ROW_REMAPPER\`), the card must be replaced.`,
-    blames: 'gpu',
-  },
-  220: {
-    name: 'CUDA_ERROR_NVLINK_UNCORRECTABLE',
-    cause: 'an NVLink of the GPU has an error that cannot be corrected',
-    remedy: `\`nvidia-smi nvlink -e\` counts the errors. ${RESET}`,
     blames: 'gpu',
   },
   304: {
@@ -97,18 +76,6 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
     cause:
       'the operating system refused a call of CUDA, often because /dev/nvidia-uvm is missing or forbidden',
     remedy: 'As root: `nvidia-modprobe -u -c=0`. In a container, pass /dev/nvidia-uvm, too.',
-    blames: 'gpu',
-  },
-  500: {
-    name: 'CUDA_ERROR_NOT_FOUND',
-    cause: 'the CUDA library lacks a function',
-    remedy: 'Install the CUDA library of the same version as the driver (`gpu-owner doctor` shows both).',
-    blames: 'machine',
-  },
-  719: {
-    name: 'CUDA_ERROR_LAUNCH_FAILED',
-    cause: 'the GPU has given up on what ran on it',
-    remedy: `${XID} ${RESET}`,
     blames: 'gpu',
   },
   802: {
@@ -135,25 +102,8 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   805: {
     name: 'CUDA_ERROR_MPS_CONNECTION_FAILED',
     cause: 'the MPS control daemon does not answer',
-    remedy: MPS,
-    blames: 'machine',
-  },
-  806: {
-    name: 'CUDA_ERROR_MPS_RPC_FAILURE',
-    cause: 'the MPS server has failed',
-    remedy: MPS,
-    blames: 'machine',
-  },
-  807: {
-    name: 'CUDA_ERROR_MPS_SERVER_NOT_READY',
-    cause: 'the MPS server takes no clients now: it restarts after an error of one of them',
-    remedy: MPS,
-    blames: 'machine',
-  },
-  808: {
-    name: 'CUDA_ERROR_MPS_MAX_CLIENTS_REACHED',
-    cause: 'the MPS server has as many clients as it can have',
-    remedy: 'Wait until some have ended.',
+    remedy:
+      'Restart the MPS control daemon: `echo quit | nvidia-cuda-mps-control`, `nvidia-cuda-mps-control -d`.',
     blames: 'machine',
   },
   999: {
