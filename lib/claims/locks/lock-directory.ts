@@ -15,10 +15,11 @@ import {
   showValue,
   statusBehind,
   statusOf,
+  systemError,
   userName,
   warnOnce,
 } from '../../platform/index.ts';
-import { cannotMake, cannotOpen, unusable, words } from './lock-directory-errors.ts';
+import { cannotMake, cannotOpen, unusable } from './lock-directory-errors.ts';
 import { RECORD_SIZE } from './record.ts';
 
 /** Made by administrators; it is empty again after every reboot, as leases are. */
@@ -289,7 +290,7 @@ function check(directory: Directory): void {
     );
   }
   const error = directory.access('.', ALL_OF_IT);
-  if (error !== 0) throw unusable(path, `can't be used: ${words(-error)}`);
+  if (error !== 0) throw unusable(path, `can't be used: ${systemError(-error)}`);
   // Root can use any directory, but a lease that others can't see protects nothing.
   if (root && (stat.mode & 0o003) !== 0o003) {
     warnOnce(
