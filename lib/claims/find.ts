@@ -100,13 +100,9 @@ function suspectInfo({ code, since, uids }: Suspect): SuspectInfo {
   return { code, name: cudaCode(code).name, since: isoTime(since), seenBy: uids.map(userName) };
 }
 
-/** A GPU that is booked now says so, also where another user's job still runs on it. */
+/** A free GPU that is booked now is kept for that. */
 function withBooking(status: GPUStatus): GPUStatus {
-  const { booking, state, reason, lease, shares } = status;
-  if (booking === null || Date.parse(booking.from) > Date.now()) return status;
-  const text = describeBooking(booking);
-  if (state === 'free') return { ...status, state: 'leased', reason: text };
-  const holders = lease === null ? shares : [lease];
-  if (holders.every(({ user }) => user === booking.user)) return status;
-  return { ...status, reason: `${reason}; ${text}` };
+  const { booking, state } = status;
+  if (state !== 'free' || booking === null || Date.parse(booking.from) > Date.now()) return status;
+  return { ...status, state: 'leased', reason: describeBooking(booking) };
 }

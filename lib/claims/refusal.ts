@@ -11,8 +11,7 @@ export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
     index: gpu.index,
     instance: gpu.instance,
     uuid: gpu.uuid,
-    reason:
-      verdict.state === 'leased' ? `${verdict.reason}${ownLeaseNote(lease)}` : (verdict.reason ?? 'free'),
+    reason: `${verdict.state === 'busy' ? 'busy: ' : ''}${verdict.reason ?? 'free'}${verdict.state === 'leased' ? ownLeaseNote(lease) : ''}`,
     ...(verdict.isHidden === true ? { isHidden: true } : {}),
   }));
 }

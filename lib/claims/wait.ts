@@ -125,8 +125,7 @@ export async function claimWhenFree(
       } catch (error) {
         const isPatient = wasThere || waiter !== null || received !== null;
         if (!isPatient || !isDriverFailure(error) || now() >= end) throw error;
-        const [reason = ''] = error.message.split(/\.\s|\n/, 1);
-        warnOnce(`${reason}. The wait goes on until the driver answers again.`);
+        warnOnce(`${error.message} The wait goes on until the driver answers again.`);
         await runAsync(sleeping(Math.min(DRIVER_POLL_MS, end - now())), options.signal);
       }
     }

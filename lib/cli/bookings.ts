@@ -83,8 +83,7 @@ function paragraph([first, ...repeats]: readonly StoredBooking[], all: readonly 
   const lines = [`${String(id).padStart(3)}. GPU ${labels} for ${whom}, ${times}`];
   if (note !== null) lines.push(`     note: ${note}`);
   for (const gpu of from <= Date.now() ? gpus : [])
-    if (isInUse(gpu, user))
-      lines.push(`     GPU ${label(gpu)} is still in use: ${gpu.reason?.replace(/; booked for .*/s, '')}`);
+    if (isInUse(gpu, user)) lines.push(`     GPU ${label(gpu)} is still in use: ${gpu.reason}`);
   return lines.join('\n');
 }
 

@@ -8,6 +8,8 @@ import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { pageWidth, show } from './output.ts';
 
 const INDENT = ' '.repeat(5);
+/** The holder and the end come first. */
+const MAX_REASON_LENGTH = 60;
 
 const GROUPS = [
   {
@@ -29,8 +31,7 @@ async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const list = (entries: readonly QueueEntry[]) => {
     const width = Math.max(pageWidth(), 60);
     if (entries.length === 0) return 'Nobody is waiting.';
-    const shorten = remembered(shortReason);
-    return entries.map((entry) => paragraph(entry, width, shorten)).join('\n');
+    return entries.map((entry) => paragraph(entry, width)).join('\n');
   };
   if (isForHosts(parsed.values))
     return askFleet('queue', parsed, 'queue', ({ host, records }) => `${host}:\n${list(records)}\n`);
@@ -54,7 +55,7 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
   return true;
 }
 
-function paragraph(entry: QueueEntry, width: number, shorten: (reason: string) => string): string {
+function paragraph(entry: QueueEntry, width: number): string {
   const { position, count, memory, user, pid, command, since, job, name, note, stopped, why } = entry;
   const when = formatSince(since);
   const who = [
@@ -64,7 +65,7 @@ function paragraph(entry: QueueEntry, width: number, shorten: (reason: string) =
     [job === null ? '' : `, job ${job}`, name === null ? '' : `${job === null ? ', ' : ' '}${name}`].join(''),
     stopped ? ', suspended: skipped until it resumes' : '',
   ].join('');
-  const reasons = [fitColumns(`${INDENT}${together(entry, shorten)}`, width)];
+  const reasons = [fitColumns(`${INDENT}${together(entry)}`, width)];
   reasons.unshift(...entry.details.map((text) => INDENT + text));
   if (note !== null) reasons.unshift(`${INDENT}note: ${note}`);
   if (entry.waitUntil !== null) {
@@ -75,26 +76,11 @@ function paragraph(entry: QueueEntry, width: number, shorten: (reason: string) =
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
 }
 
-/** A reason without what comes after the holder and the end. */
-function shortReason(reason: string): string {
-  return reason.replace(/ \(.*| *; note: .*/s, '');
-}
-
-/** The same function, for texts of which the same few come again and again. */
-function remembered(of: (text: string) => string): typeof of {
-  const known = new Map<string, string>();
-  return (text) => {
-    const result = known.get(text) ?? of(text);
-    known.set(text, result);
-    return result;
-  };
-}
-
 /** 'GPU 0,1: leased by bob since 14:03; GPU 2: …' */
-function together({ waitingFor }: QueueEntry, shorten: (reason: string) => string): string {
+function together({ waitingFor }: QueueEntry): string {
   const byReason = new Map<string, string[]>();
   for (const gpu of waitingFor) {
-    const reason = shorten(gpu.reason);
+    const reason = fitColumns(gpu.reason, MAX_REASON_LENGTH);
     byReason.set(reason, [...(byReason.get(reason) ?? []), label(gpu)]);
   }
   return [...byReason].map(([reason, labels]) => `GPU ${labels.join(',')}: ${reason}`).join('; ');

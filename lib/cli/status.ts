@@ -91,26 +91,19 @@ const UNTOLD_USE =
 function reasonLines(gpu: JudgedGPU, width: number, colour: boolean): string[] {
   const columns = Math.max(width, 40) - INDENT.length;
   const warning = gpu.memoryRepairPending && !isInstance(gpu) ? wrapText(REPAIR_WARNING, columns) : [];
-  const booked = gpu.booking === null || isInstance(gpu) ? '' : describeBooking(gpu.booking);
-  if (booked !== '' && !gpu.reason?.includes(booked)) warning.unshift(...wrapText(booked, columns));
-  if (gpu.state === 'shared') {
-    const [all = ''] = (gpu.reason ?? '').split(': ', 1);
-    const each = gpu.shares.flatMap((share) => {
-      const lines = wrapText(describeShare(share, { hostname: hostName() }), columns);
-      const isOverused = colour && (share.usedBytes ?? 0) > share.bytes;
-      return isOverused ? lines.map((line) => `\u001b[31m${line}\u001b[0m`) : lines;
-    });
-    const others = gpu.intruders === undefined ? [] : wrapText(gpu.intruders, columns);
-    const isUntold = gpu.shares.length > 0 && gpu.shares.every(({ usedBytes }) => usedBytes === null);
-    const untold = isUntold ? wrapText(UNTOLD_USE, columns) : [];
-    return [...wrapText(`${all}:`, columns), ...each, ...others, ...untold, ...warning].map(
-      (line) => INDENT + line,
-    );
-  }
-  if (gpu.reason === null) return warning.map((line) => INDENT + line);
-  // The reason's first words repeat the state, and paths can be longer than a line.
-  const reason = gpu.reason.replace(/^busy: /, '').replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ');
-  return [...wrapText(reason, columns), ...warning].map((line) => INDENT + line);
+  if (gpu.booking !== null && !isInstance(gpu) && shownState(gpu) !== 'booked')
+    warning.unshift(...wrapText(describeBooking(gpu.booking), columns));
+  const shares = gpu.shares.flatMap((share) => {
+    const lines = wrapText(describeShare(share, { hostname: hostName() }), columns);
+    const isOverused = colour && (share.usedBytes ?? 0) > share.bytes;
+    return isOverused ? lines.map((line) => `\u001b[31m${line}\u001b[0m`) : lines;
+  });
+  if (shares.length > 0 && gpu.shares.every(({ usedBytes }) => usedBytes === null))
+    shares.push(...wrapText(UNTOLD_USE, columns));
+  // Paths can be longer than a line.
+  const reason = gpu.reason?.replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ') ?? null;
+  const lines = reason === null ? [] : wrapText(reason, columns);
+  return [...lines, ...shares, ...warning].map((line) => INDENT + line);
 }
 
 /** Leaves out of an instance's name the name of its GPU, which is in the line above. */

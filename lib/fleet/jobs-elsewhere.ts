@@ -1,15 +1,7 @@
 // Jobs of other machines by their addresses: what is known of them, and their ends.
 import { checkHostName, type Host } from '../config/index.ts';
 import { CommandEnd, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
-import {
-  formatPart,
-  isLiving,
-  type Job,
-  type JobElsewhere,
-  type JobHooks,
-  MOVED,
-  wordOf,
-} from '../jobs/index.ts';
+import { formatPart, isLiving, type Job, type JobElsewhere, type JobHooks, wordOf } from '../jobs/index.ts';
 import { invalidArgument, sleep } from '../platform/index.ts';
 import {
   ANY,
@@ -203,7 +195,7 @@ async function endOfMoving(
       clearInterval(timer);
       const ended = jobs?.[0];
       if (ended === undefined && isSettled) return null;
-      const hasLeft = ended?.state === 'lost' || ended?.reason?.includes(MOVED);
+      const hasLeft = ended?.state === 'lost' || ended?.moved === true;
       if (ended !== undefined && (isSettled || !hasLeft)) return ended;
     }
     await sleep(FOLLOW_MS);

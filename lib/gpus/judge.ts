@@ -43,7 +43,7 @@ export function judge(gpu: GPU, context: JudgeContext): Verdict {
   if (lease !== null) return { state: 'leased', reason: describeLease(lease, context), transient: false };
   if (sharing === undefined) return judgeFree(gpu, context);
   if (sharing.wanted === null)
-    return { state: 'leased', reason: describeShares(gpu, context), transient: false };
+    return { state: 'leased', reason: describeShares(gpu, sharing), transient: false };
   return judgeRoom(gpu, context, sharing, sharing.wanted, sharing.capacity ?? 0);
 }
 
@@ -84,7 +84,7 @@ function judgeRoom(
   if (room.room >= wanted) return { ...verdict, room };
   const left = `${formatUnits(room.room)} of ${formatUnits(capacity)} ${room.room === 0 ? 'is' : 'are'} left (${option}: ${formatUnits(wanted)})`;
   const others = limit < capacity ? `; ${formatUnits(capacity - limit)} are used beyond what is leased` : '';
-  const holders = sharing.shares.length === 0 ? '' : `; ${describeShares(gpu, context)}`;
+  const holders = sharing.shares.length === 0 ? '' : `; ${describeShares(gpu, sharing)}`;
   return { state: 'leased', reason: left + others + holders, transient: false, room };
 }
 
@@ -198,7 +198,7 @@ function judgeProcesses(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacl
     ? ` (its compute mode '${gpu.computeMode}' admits one process only)`
     : '';
   return {
-    reason: `busy: ${describeUser(first)}${more}${why}`,
+    reason: `${describeUser(first)}${more}${why}`,
     transient: !use.living,
     state: 'busy',
   };
@@ -294,7 +294,7 @@ function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstac
       );
     } else if (freeBytes < minFreeMemory) {
       obstacles.push({
-        reason: `busy: only ${formatBytes(freeBytes)} of memory are free (${wanted})`,
+        reason: `only ${formatBytes(freeBytes)} of memory are free (${wanted})`,
         transient: remains && freeBytes + use.remains >= minFreeMemory,
         state: 'busy',
       });
@@ -313,7 +313,7 @@ function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstac
       const remedy = `leave out ${name(key)}, or add ${name('allowUnknown')}`;
       obstacles.push(unknownObstacle(`the driver doesn't tell ${what}: ${remedy}`));
     } else if (value > limit) {
-      const reason = `busy: ${verb} ${Math.round(value * 10) / 10}${unit} (${name(key)}: ${limit}${unit})`;
+      const reason = `${verb} ${Math.round(value * 10) / 10}${unit} (${name(key)}: ${limit}${unit})`;
       obstacles.push({ reason, transient, state: 'busy' });
     }
   }

@@ -1,16 +1,27 @@
 // Leases and shares in words.
-import { formatBytes, formatSince, MAX_USER_NAME_LENGTH, sanitize } from '../platform/index.ts';
+import { formatBytes, formatSince, listWords, MAX_USER_NAME_LENGTH, sanitize } from '../platform/index.ts';
 import { isInstance } from './selection.ts';
-import { type GPU, type JudgeContext, type LeaseInfo, SHARE_UNIT_BYTES, type Share } from './types.ts';
+import {
+  type GPU,
+  type JudgeContext,
+  type LeaseInfo,
+  SHARE_UNIT_BYTES,
+  type Share,
+  type Sharing,
+} from './types.ts';
 
 const MAX_PID = 2 ** 22;
+/** How many users of shares are named. */
+const MAX_USERS = 4;
 
-export function describeShares(gpu: GPU, context: JudgeContext): string {
-  const { shares = [], taken = 0, capacity = null } = context.sharing ?? {};
-  const each = shares.slice(0, MAX_SHARES_SHOWN).map((share) => describeShare(share, context));
-  if (shares.length > each.length) each.push(`${shares.length - each.length} more`);
-  const all = `${formatUnits(taken)}${capacity === null ? '' : ` of ${formatUnits(capacity)}`} ${isInstance(gpu) ? 'of the MIG instance ' : ''}leased in shares`;
-  return each.length === 0 ? all : `${all}: ${each.join('; ')}`;
+/** '35 GiB of 79.5 GiB leased in shares by ann and ben' */
+export function describeShares(gpu: GPU, { shares, taken, capacity }: Sharing): string {
+  const users = [...new Set(shares.map(({ user }) => sanitize(user, MAX_USER_NAME_LENGTH)))];
+  const shown = users.slice(0, MAX_USERS);
+  if (users.length > shown.length) shown.push(`${users.length - shown.length} more`);
+  const all = `${formatUnits(taken)}${capacity === null ? '' : ` of ${formatUnits(capacity)}`}`;
+  const whose = shown.length === 0 ? '' : ` by ${listWords(shown)}`;
+  return `${all} ${isInstance(gpu) ? 'of the MIG instance ' : ''}leased in shares${whose}`;
 }
 
 export function describeLease(lease: LeaseInfo, context: JudgeContext): string {
@@ -53,9 +64,6 @@ function isPID(pid: unknown): boolean {
 export function formatUnits(units: number): string {
   return formatBytes(units * SHARE_UNIT_BYTES);
 }
-
-/** So many holders of shares are named. */
-const MAX_SHARES_SHOWN = 4;
 
 /** '25 GiB for ann since 09:12, uses 24.1 GiB (pid 26166: python train.py)' */
 export function describeShare(share: Share, context: Pick<JudgeContext, 'now' | 'hostname'>): string {

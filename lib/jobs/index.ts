@@ -28,7 +28,7 @@ export {
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
-export { MOVED, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
+export { type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
 export {
   cancelNamed,
   describeNamed,

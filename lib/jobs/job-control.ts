@@ -21,6 +21,8 @@ const CANCEL = 63; // SIGRTMAX - 1
 const SIGTERM = 15;
 const SIGKILL = 9;
 const SIGCONT = 18;
+/** The reason of a job's end where it has left. */
+export const MOVED = 'moved to another machine';
 const POLL_MS = 50;
 const REPEAT_MS = 500;
 /** After the grace, for the kernel and the keeper, in ms. */
@@ -28,18 +30,18 @@ const SETTLE_MS = 5_000;
 
 /**
  * Ends a job: SIGTERM to all its processes, after the grace SIGKILL.
- * @param grace ms, up to an hour @param reason for its state; null: its user wants it
+ * @param grace ms, up to an hour @param moved it starts on another machine
  * @returns ended: it has; not-alive: it had ended before; surviving: something can't be ended
  */
 export async function cancelJob(
   store: JobStore,
   id: number,
   grace: number,
-  reason: string | null = null,
+  moved = false,
 ): Promise<'ended' | 'not-alive' | 'surviving'> {
   const found = stateOf(store, id);
   if (found === null || !isAlive(found.job)) return 'not-alive';
-  noteCancellation(store, id, { at: Date.now(), reason });
+  noteCancellation(store, id, { at: Date.now(), reason: moved ? MOVED : null, moved });
   const end = Date.now() + grace + SETTLE_MS;
   let next = 0;
   for (let job: StoredJob | null = found.job; job !== null && isAlive(job); job = store.read(id)) {
@@ -51,7 +53,7 @@ export async function cancelJob(
     }
     await sleep(POLL_MS);
   }
-  if (reason === null || found.job.request.move === undefined) notifyOfCancelled(store, id);
+  if (!moved) notifyOfCancelled(store, id);
   return 'ended';
 }
 

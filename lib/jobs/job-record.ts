@@ -128,7 +128,7 @@ const END = record({
 });
 
 /** A cancellation, written before anything is signalled; in ms since 1970. */
-const CANCELLATION = record({ at: epochMs, reason: nullable(text) });
+const CANCELLATION = record({ at: epochMs, reason: nullable(text), moved: optional(flag) });
 export type JobCancellation = schema.Checked<typeof CANCELLATION>;
 
 /** The time limit that its user has given it later. */

@@ -193,6 +193,7 @@ function listedJob(
     array: request.part ?? null,
     parts: sanitizeOptional(request.array),
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
+    ...(cancellation?.moved && { moved: true }),
   };
 }
 

@@ -5,15 +5,13 @@ import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { join } from 'node:path';
 import { errorCode, GPUOwnerError, ifThere } from '../errors.ts';
 import { bootId, removeOlder, sleep, TIMEOUTS } from '../platform/index.ts';
-import { cancelJob } from './job-control.ts';
+import { cancelJob, MOVED } from './job-control.ts';
 import { isAlive, type StoredJob } from './job-record.ts';
 import { type Job, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
 
 /** The command runs there, or has run. */
 export const STARTED = 'started';
-/** The reason of a job's end where it has left. */
-export const MOVED = 'moved to another machine';
 /** The job held GPUs there, and no confirmation came in time. */
 const EXPIRED = 'expired';
 const POLL_MS = 50;
@@ -60,7 +58,7 @@ export async function settleMove(store: JobStore, key: string, action: MoveActio
     const word = `cancelled for ${action.cancel}`;
     if (decide(store, key, word) === word) {
       const found = findJob(store, key);
-      if (found !== null) await cancelJob(store, found.request.id, 0, MOVED);
+      if (found !== null) await cancelJob(store, found.request.id, 0, true);
     }
   }
   return placeState(store, key);

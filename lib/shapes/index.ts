@@ -183,7 +183,6 @@ const GPU_FIELDS = {
     'leased: also booked by others; shared: parts of its memory are leased; busy: used without a lease; unavailable: unusable, or banned',
   ),
   reason: described(or(foreign), 'why it is not free, or suspect'),
-  intruders: described(optional(foreign), 'the programs on a leased GPU that have no claim of it, in words'),
   lease: or(shape('Lease', LEASE)),
   shares: described(schema.validOf(shape('Share', SHARE)), 'the parts of its memory that are leased'),
   idle: described(or(shape('Idle', IDLE)), 'null: it works, or this is unknown'),
@@ -270,6 +269,7 @@ export const JOB_FIELDS = {
     'where it runs; here and below: only if it is asked for by its number',
   ),
   limit: described(schema.optional(or(number)), 'the time limit, in seconds'),
+  moved: described(optional(flag), 'it was cancelled here, as it has moved to another machine'),
   host: described(optional(text), 'the machine; missing: this one; any: it moves while it waits'),
 };
 export const JOB = record(JOB_FIELDS, 'A job of the user who asks, as in `gpu-owner jobs --json`.');

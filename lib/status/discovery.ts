@@ -107,11 +107,11 @@ export async function observeGPUs(request: DiscoveryRequest, perspective: Perspe
   );
   const found = findIntruders(gpus, new Map(ofShares));
   // A lease of a GPU on which others compute says so.
-  const told = found.map(({ gpu, text }) =>
-    text === null ? gpu : { ...gpu, reason: `${gpu.reason}; ${text}`, intruders: text },
-  );
-  const intruders = new Map(found.map(({ gpu, pids }) => [gpu.uuid, pids]));
-  return { gpus: told, intruders, directory };
+  return {
+    gpus: found.map(({ gpu, text }) => (text === null ? gpu : { ...gpu, reason: `${gpu.reason}; ${text}` })),
+    intruders: new Map(found.map(({ gpu, pids }) => [gpu.uuid, pids])),
+    directory,
+  };
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): ClaimSteps<GPUStatus[]> {

@@ -75,17 +75,15 @@ function describeQueue(all: readonly Waiter[], gpus: readonly GPUStatus[]): Queu
     const reserved = reservedFor(waiter.uuids, waiter.scope, active);
     const waitingFor = gpus
       .filter(({ uuid }) => all[i]?.uuids.includes(uuid))
-      .map(({ index, instance, uuid, reason, booking }) => {
+      .map(({ index, instance, uuid, reason }) => {
         const before = reserved.get(uuid);
         const position = before === undefined ? 0 : (positions.get(before.slot) ?? 0);
-        const text =
-          reason ?? (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free');
-        const booked = booking === null ? '' : describeBooking(booking);
+        const free = position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free';
         return {
           index,
           ...(instance === null ? {} : { instance }),
           uuid,
-          reason: text.includes(booked) ? text : `${text}; ${booked}`,
+          reason: reason ?? free,
         };
       });
     const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;

@@ -76,8 +76,7 @@ export function whyWaiting(waiter: Waiter, { ahead, gpus, latestStart }: Circums
     waiter,
     gpus.filter(({ uuid }) => uuids.includes(uuid)),
   );
-  const isForConnected = waiter.sets !== undefined && !/^(needs|starts) /.test(text);
-  return `${isForConnected ? 'needs connected GPUs: ' : ''}${text}${until}`;
+  return text + until;
 }
 
 /** "ben's vit-large", '2 requests of ben and 1 of cara', '7 requests of 4 users' */

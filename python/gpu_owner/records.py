@@ -12,7 +12,9 @@ class GPUMemory(TypedDict):
     reservedBytes: Optional[int]
 
 
-class _GPU(TypedDict):
+class GPU(TypedDict):
+    """A GPU or MIG instance, as in `gpu-owner status --json`. null is unknown."""
+
     index: int
     instance: Optional[int]
     uuid: str
@@ -37,12 +39,6 @@ class _GPU(TypedDict):
     idle: Optional["Idle"]
     booking: Optional["Booking"]
     suspect: Optional["Suspect"]
-
-
-class GPU(_GPU, total=False):
-    """A GPU or MIG instance, as in `gpu-owner status --json`. null is unknown."""
-
-    intruders: str
 
 
 class _Process(TypedDict):
@@ -247,6 +243,7 @@ class Job(_Job, total=False):
 
     directory: str
     limit: Optional[float]
+    moved: bool
     host: str
 
 
@@ -385,7 +382,6 @@ class GPUAttributes:
     processes: Optional[List["Process"]]
     state: Literal["free", "leased", "shared", "busy", "unavailable"]
     reason: Optional[str]
-    intruders: str
     lease: Optional["Lease"]
     shares: List["Share"]
     idle: Optional["Idle"]

@@ -856,7 +856,7 @@ class Shares(OnMachine):
         )
         self.assertEqual(lines[0], "shared [25, 25, 25] True")
         self.assertRegex(lines[1], r"^  GPU 0: 4.5 GiB of 79.5 GiB are left \(memory: 25 GiB\); 75 GiB")
-        self.assertRegex(lines[2], "^  GPU 0: 75 GiB of 79.5 GiB leased in shares: 25 GiB for ")
+        self.assertRegex(lines[2], "^  GPU 0: 75 GiB of 79.5 GiB leased in shares by ")
         self.assertEqual(lines[3], "memory")
         for script in scripts:
             script.go()

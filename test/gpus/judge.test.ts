@@ -57,10 +57,10 @@ describe('the verdict by default', () => {
 
   it('the reason says who uses a busy GPU', () => {
     const gpu = usedGPU(31.2 * GIB, { processes: [compute(4242, 31.2 * GIB)] });
-    expect(verdict(gpu, {}, described).reason).toBe('busy: python (pid 4242, alice) uses 31.2 GiB');
-    expect(verdict(gpu).reason).toBe('busy: pid 4242 uses 31.2 GiB');
+    expect(verdict(gpu, {}, described).reason).toBe('python (pid 4242, alice) uses 31.2 GiB');
+    expect(verdict(gpu).reason).toBe('pid 4242 uses 31.2 GiB');
     expect(verdict(makeGPU(0, { processes: [compute(4242, null)] }), {}, described).reason).toBe(
-      'busy: python (pid 4242, alice) computes',
+      'python (pid 4242, alice) computes',
     );
   });
 
@@ -68,7 +68,7 @@ describe('the verdict by default', () => {
     const processes = [compute(4201, GIB), compute(6601, 9 * GIB), compute(4202, 3 * GIB)];
     expect(verdict(usedGPU(13 * GIB, { processes }), {}, described)).toEqual({
       state: 'busy',
-      reason: 'busy: python (pid 4202, alice) uses 3 GiB, and 2 more',
+      reason: 'python (pid 4202, alice) uses 3 GiB, and 2 more',
       transient: false,
     });
   });
@@ -76,7 +76,7 @@ describe('the verdict by default', () => {
   it('the reason counts a process that computes and draws once, as computing', () => {
     const processes = [compute(4242, GIB), graphics(4242, GIB)];
     expect(verdict(usedGPU(GIB, { processes }), {}, described).reason).toBe(
-      'busy: python (pid 4242, alice) uses 1 GiB',
+      'python (pid 4242, alice) uses 1 GiB',
     );
     // Else twice its memory would hide a gigabyte of another process.
     expect(verdict(usedGPU(2 * GIB, { processes }), { allowProcesses: true }).state).toBe('busy');
@@ -130,7 +130,7 @@ describe('the verdict by default', () => {
     const used = makeGPU(0, { memory, processes: [compute(4242, null)] });
     expect(verdict(used, {}, described)).toMatchObject({
       state: 'busy',
-      reason: 'busy: python (pid 4242, alice) computes',
+      reason: 'python (pid 4242, alice) computes',
     });
   });
 
@@ -233,9 +233,9 @@ describe('a criterion', () => {
   });
 
   it.each<[criterion: keyof Criteria, limit: number, field: keyof GPU, value: number, reason: string]>([
-    ['maxPower', 80, 'powerWatts', 80.1, 'busy: draws 80.1 W (maxPower: 80 W)'],
-    ['maxUtilization', 1, 'utilizationPercent', 2, 'busy: utilization is 2 % (maxUtilization: 1 %)'],
-    ['maxTemperature', 60, 'temperatureCelsius', 61, 'busy: is at 61 °C (maxTemperature: 60 °C)'],
+    ['maxPower', 80, 'powerWatts', 80.1, 'draws 80.1 W (maxPower: 80 W)'],
+    ['maxUtilization', 1, 'utilizationPercent', 2, 'utilization is 2 % (maxUtilization: 1 %)'],
+    ['maxTemperature', 60, 'temperatureCelsius', 61, 'is at 61 °C (maxTemperature: 60 °C)'],
   ])('%s: %j limits what is free', (key, limit, field, value, reason) => {
     const criteria = { [key]: limit };
     expect(verdict(makeGPU(0, { [field]: value }), criteria)).toEqual({
@@ -259,7 +259,7 @@ describe('a criterion', () => {
     expect(verdict(gpu, { minFreeMemory: '20GiB' })).toEqual(FREE);
     expect(verdict(gpu, { minFreeMemory: '22GiB' })).toEqual({
       state: 'busy',
-      reason: 'busy: only 20 GiB of memory are free (minFreeMemory: 22 GiB)',
+      reason: 'only 20 GiB of memory are free (minFreeMemory: 22 GiB)',
       transient: false,
     });
     expect(verdict(gpu, { minFreeMemory: '40GiB' })).toMatchObject({
@@ -275,7 +275,7 @@ describe('a criterion', () => {
     const names = { maxPower: '--max-power', maxTemperature: '--max-temperature' };
     const criteria = normalizeCriteria({ maxPower: 1, maxTemperature: 1 }, { names });
     expect(judge(makeGPU(), { lease: null, visible: null, criteria }).reason).toBe(
-      'busy: draws 60 W (--max-power: 1 W); busy: is at 30 °C (--max-temperature: 1 °C)',
+      'draws 60 W (--max-power: 1 W); is at 30 °C (--max-temperature: 1 °C)',
     );
   });
 });
@@ -464,12 +464,12 @@ describe('the remains of a process that dies', () => {
   it('are worth another look', () => {
     expect(verdict(usedGPU(4 * GIB, { processes: [compute(6601, 4 * GIB)] }), {}, described)).toEqual({
       state: 'busy',
-      reason: 'busy: python (pid 6601, alice) is ending but still uses 4 GiB',
+      reason: 'python (pid 6601, alice) is ending but still uses 4 GiB',
       transient: true,
     });
     expect(verdict(usedGPU(4 * GIB, { processes: [compute(7701, 4 * GIB)] }), {}, described)).toEqual({
       state: 'busy',
-      reason: "busy: pid 7701 uses 4 GiB (it isn't visible here: in another container, or it has just ended)",
+      reason: "pid 7701 uses 4 GiB (it isn't visible here: in another container, or it has just ended)",
       transient: true,
     });
     expect(transient(usedGPU(4 * GIB))).toBe(true);

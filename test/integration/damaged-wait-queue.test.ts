@@ -11,8 +11,7 @@ const LOCKS = process.env.GPU_OWNER_SOAK ? 20_000 : 8_000;
 /** Native code asks twice for each of 4,096 places at most. A claim looks at the queue twice, and asks some more for leases. */
 const MAX_QUESTIONS = 2 * 2 * 4_096 + 200;
 const CLAIM = ['run', '--no-wait', '--', 'echo', 'it ran'];
-const WARNING =
-  /warning: the wait queue can't be used, so requests are served in no order: a program .* has locked .*line\.lock\./g;
+const WARNING = /warning: requests are served in no order, as a program .* has locked .*line\.lock\./g;
 
 let machine: Machine;
 let waiters: Waiters;

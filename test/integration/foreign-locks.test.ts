@@ -145,7 +145,9 @@ test('a share is no stranger to any user, nor is one inside of a job', async () 
   for (const holder of holders) await output(holder, /started/);
   for (const who of [{}, OTHER]) {
     const { stdout } = await machine.runCommand(['status'], { ...who, env: { COLUMNS: '500' } });
-    expect(stdout).toMatch(/4 GiB of [\d.]+ GiB leased in shares:\n.*2 GiB for .*\n.*2 GiB for .*\n.*1 /);
+    expect(stdout).toMatch(
+      /4 GiB of [\d.]+ GiB leased in shares by \S+\n.*2 GiB for .*\n.*2 GiB for .*\n.*1 /,
+    );
     expect(stdout).toMatch(/leased by \S+ since .* run --memory 2G/);
   }
   for (const holder of holders) {

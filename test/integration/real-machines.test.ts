@@ -76,7 +76,7 @@ describe('WSL 2', () => {
     const { code, stderr } = await run('--', 'true');
     expect(code).toBe(75);
     expect(stderr).toContain(
-      'GPU 0: 6.5 GiB in use, more than the 4 GiB that are left to Windows and its programs by default: ',
+      'GPU 0: busy: 6.5 GiB in use, more than the 4 GiB that are left to Windows and its programs by default: ',
     );
     const [, option = ''] = /: (--max-used-memory \S+) would accept it/.exec(stderr) ?? [];
     expect(await run(...option.split(' '), '--', 'true')).toMatchObject({ code: 0, stderr: '' });
@@ -124,7 +124,7 @@ describe('in a container', () => {
     expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
     const { pid } = await occupy(0, '--memory', '1GiB', '--name', 'python');
     expect((await machine.status())[0].reason).toBe(
-      `busy: pid ${pid + 1_000_000} uses 1.4 GiB (it isn't visible here: in another container, or it has just ended)`,
+      `pid ${pid + 1_000_000} uses 1.4 GiB (it isn't visible here: in another container, or it has just ended)`,
     );
   });
 
@@ -187,7 +187,7 @@ describe('MPS', () => {
     expect(await machine.runScript(SHOW_OWNED)).toMatchObject({ code: 0, stdout: '0\n', stderr: '' });
     const client = await occupy(0, '--memory', '1GiB', '--name', 'solver');
     const [gpu] = await machine.status();
-    expect(gpu.reason).toMatch(new RegExp(`^busy: solver \\(pid ${client.pid}, .*\\) uses 1.4 GiB$`));
+    expect(gpu.reason).toMatch(new RegExp(`^solver \\(pid ${client.pid}, .*\\) uses 1.4 GiB$`));
     await end(client.child);
     expect(await machine.states()).toEqual(['free']);
   });

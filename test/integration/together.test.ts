@@ -36,7 +36,7 @@ test('a request for connected GPUs waits for them, keeps one set, and leaves the
   const waiting = wait('-n', '2', '--together');
   await waiters.untilWaiting(1);
   const [entry] = await waiters.queue();
-  expect(entry.why).toMatch(/^needs connected GPUs: \S+ has GPU 0$/);
+  expect(entry.why).toMatch(/^\S+ has GPU 0$/);
   expect(entry.details).toEqual(['connected GPUs are 0,2 or 1,3; those of 0,2 are kept for it']);
   expect(entry.waitingFor).toHaveLength(4);
   // GPU 2 is kept, GPU 1 isn't.

@@ -17,7 +17,7 @@ const gpu = (index: number, more: object = {}) => ({
 });
 const leased = (index: number, user: string, name?: string) =>
   gpu(index, { state: 'leased', lease: info(user, name) });
-const busy = (index: number) => gpu(index, { state: 'busy', reason: 'busy: python' });
+const busy = (index: number) => gpu(index, { state: 'busy', reason: 'python' });
 const ahead = (user: string, name?: string, uuids = ['a']) => ({
   uuids,
   scope: null,
@@ -64,7 +64,7 @@ const CASES: [sentence: string, waiter: object, circumstances: object][] = [
   ['needs a GPU: k has 1, l 1 and others 2', {}, { gpus: [shares('k', 'l', 'm', 'n')] }],
   ['needs a GPU: ben has 1; 1 is used without a claim', {}, { gpus: [leased(0, 'ben'), busy(1)] }],
   ['GPU 1 is used without a claim', {}, { gpus: [busy(1)] }],
-  ['needs connected GPUs: ben has GPU 0', { count: 2, sets: [MINE] }, { gpus: [leased(0, 'ben'), gpu(1)] }],
+  ['ben has GPU 0', { count: 2, sets: [MINE] }, { gpus: [leased(0, 'ben'), gpu(1)] }],
   [
     'needs 1 more of 2 connected GPUs: ben has 1 and cara 1',
     { count: 2, sets: [MINE] },

@@ -246,13 +246,13 @@ describe('a picture', () => {
       { ...lease({ user: 'ann', name: 'nb', pid: 1 }), bytes: 25 * GIB, usedBytes: 20 * GIB },
       { ...lease({ user: 'ben', name: 'greedy', pid: 2 }), bytes: 10 * GIB, usedBytes: 15 * GIB },
     ];
-    const reason = '35 GiB of 79.5 GiB leased in shares: 25 GiB for ann';
+    const reason = '35 GiB of 79.5 GiB leased in shares by ann and ben';
     const { lines } = draw(
       [machine({ gpus: [gpu(0, { state: 'shared', reason, shares }), gpu(1)] })],
       {},
       { columns: 120 },
     );
-    expect(lines[2]).toMatch(/^ 0 .*20\.0\/80\.0G .*35 GiB of 79\.5 GiB leased in shares\s*$/);
+    expect(lines[2]).toMatch(/^ 0 .*20\.0\/80\.0G .*35 GiB of 79\.5 GiB leased in shares by ann and/);
     expect(lines[3]).toMatch(/^ {5}.*20\.0\/25\.0G .*ann +nb /);
     expect(lines[4]).toMatch(/^ {5}.*15\.0\/10\.0G .*ben +greedy /);
     expect(lines[5]).toMatch(/^ 1 /);

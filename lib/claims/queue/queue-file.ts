@@ -90,7 +90,7 @@ export function changeTags<Result>(
 /** Why a queue with this many foreign locks is not used; see native/locks/wait_queue.h. */
 export function describeDamaged({ path }: LockDirectory): string {
   return (
-    "the wait queue can't be used, so requests are served in no order: a program that is not gpu-owner has locked " +
+    'requests are served in no order, as a program that is not gpu-owner has locked ' +
     `${pathIn(path, WAIT_QUEUE_FILE)}. As root, \`fuser -v ${pathIn(path, WAIT_QUEUE_FILE)}\` shows it.`
   );
 }

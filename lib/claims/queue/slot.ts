@@ -95,11 +95,7 @@ export class Slot {
         if (slot !== null) slot.leave();
         else if (descriptor >= 0) closeSync(descriptor);
         if (!(error instanceof GPUOwnerError)) throw error;
-        warnOnce(
-          error.message === describeDamaged(directory)
-            ? error.message
-            : `cannot join the wait queue, so others may be served first: ${error.message}`,
-        );
+        warnOnce(`cannot join the wait queue, so others may be served first: ${error.message}`);
         return null;
       } finally {
         if (turn >= 0) native().fileClose(turn);

@@ -229,11 +229,9 @@ function gpuLine(
 /** "busy: python (4711, bob) uses 31 GiB" */
 function stateText(gpu: Shown, now: number): string {
   if (isDivided(gpu)) return 'divided into MIG instances';
-  const { reason } = gpu;
-  const state = shownState(gpu);
-  if (state === 'shared') return (reason ?? state).split(': ', 1)[0] ?? state;
+  const { state, reason } = gpu;
   if (reason === null) return [state, bookingText(gpu, now)].filter(Boolean).join(', ');
-  return `${state}: ${reason.replace(new RegExp(`^${state}:? `), '')}`;
+  return state === 'busy' || state === 'unavailable' ? `${state}: ${reason}` : reason;
 }
 
 function hostLine({ host, snapshot, problem }: MachineState, pen: Pen): string {
