@@ -196,7 +196,7 @@ function mean(numbers: readonly number[]): number {
 }
 
 /** A file of the ledger, open. */
-export interface LedgerFile {
+interface LedgerFile {
   name: string;
   uid: number;
   user: string;
@@ -211,12 +211,12 @@ export interface LedgerFile {
  * months before that moment together, newest first.
  * @param skipped counts files that don't count, and those of which not all is read @param names those of the directory that are looked at
  */
-export function* filesOf(
+function* filesOf(
   directory: Directory,
   since: number,
-  skipped: Map<number, number> = new Map(),
-  names: readonly string[] = directory.names(),
-  now = Date.now(),
+  skipped: Map<number, number>,
+  names: readonly string[],
+  now: number,
 ): Generator<LedgerFile> {
   const [first, last] = [since, now].map((time) => isoTime(Math.max(0, time)).slice(0, 7)) as [
     string,
@@ -255,13 +255,7 @@ export function* filesOf(
  * The lease of a line; null: the line makes no sense, or says what can't be. @param end where the line ends in the file; 0: the file ends before
  * @param gpus how many the machine has; null: unknown
  */
-export function readLine(
-  file: LedgerFile,
-  line: string,
-  end: number,
-  now: number,
-  gpus: number | null = null,
-): Use | null {
+function readLine(file: LedgerFile, line: string, end: number, now: number, gpus: number | null): Use | null {
   const read = readText(LINE, line, now);
   if (read === null || !areGPUs(read.gpus, gpus ?? MAX_GPUS)) return null;
   const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
@@ -310,11 +304,11 @@ function areGPUs(gpus: readonly { index: number; instance: number | null }[], co
 }
 
 /** Lines, also one that the file ends in; no more after too many that are too short to be one. @param from where the first one begins */
-export function* linesOf(
+function* linesOf(
   { descriptor, size }: Pick<LedgerFile, 'descriptor' | 'size'>,
   from = 0,
   chunkBytes = CHUNK_BYTES,
-): Generator<{ line: string; begin: number; end: number }> {
+): Generator<{ line: string; end: number }> {
   const chunk = Buffer.alloc(Math.max(0, Math.min(chunkBytes, size - from)));
   let rest: Buffer = Buffer.alloc(0);
   let short = 0;
@@ -325,14 +319,13 @@ export function* linesOf(
     const bytes = Buffer.concat([rest, chunk.subarray(0, length)]);
     let begin = 0;
     for (let newline = bytes.indexOf(10); newline >= 0; newline = bytes.indexOf(10, begin)) {
-      const start = position - bytes.length;
       if (newline - begin < END_BYTES - 1 && ++short > MAX_SHORT_LINES) return;
       const line = newline - begin > MAX_LINE_BYTES ? '?' : bytes.toString('utf8', begin, newline);
-      yield { line, begin: start + begin, end: start + newline + 1 };
+      yield { line, end: position - bytes.length + newline + 1 };
       begin = newline + 1;
     }
     // The rest of a line that is too long makes no sense either.
     rest = bytes.length - begin > MAX_LINE_BYTES ? Buffer.from('?') : Buffer.from(bytes.subarray(begin));
   }
-  if (rest.length > 0) yield { line: rest.toString('utf8'), begin: 0, end: 0 };
+  if (rest.length > 0) yield { line: rest.toString('utf8'), end: 0 };
 }

@@ -82,7 +82,7 @@ export function reportOf({ uses, skipped }: Ledger, options: SumOptions): Report
  * The time of each GPU that a user can have had: what the user's lines say beyond that doesn't count. By GPU and local day, so that
  * a lease that clocks have moved is cut, and not lost.
  */
-class PassedTime {
+export class PassedTime {
   readonly #since: number;
   readonly #until: number;
   readonly #days: Day[];
@@ -173,11 +173,6 @@ export function cardsOf({ gpus }: Use): number {
 /** A value of a sorted list, below or at which such a part of them lies; 0 for an empty one. */
 function percentile(sorted: readonly number[], part: number): number {
   return sorted[Math.max(0, Math.ceil(part * sorted.length) - 1)] ?? 0;
-}
-
-/** How long the lease lasted within the time, by GPU. */
-export function timeWithin({ since, heldMs }: Use, from: number, until: number): number {
-  return Math.max(0, Math.min(since + heldMs, until) - Math.max(since, from));
 }
 
 function keyOf(use: Use, { by, groupOf, showsCommand }: SumOptions): string {
