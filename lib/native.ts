@@ -99,10 +99,10 @@ export interface NativeDirectory {
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
 interface Native {
   driverOpen(path: string): DriverFailure | undefined;
-  driverSnapshot(numbers: Float64Array, asked?: readonly number[]): number;
+  /** undefined: a signal ended the wait. */
+  driverSnapshot(asked?: readonly number[]): Float64Array | undefined;
   driverHasCallOut(): boolean;
-  driverLastSnapshot(numbers: Float64Array): number;
-  driverSnapshotAsync(done: () => void, asked?: readonly number[]): void;
+  driverSnapshotAsync(done: (numbers: Float64Array) => void, asked?: readonly number[]): void;
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   /** undefined: it doesn't answer. Blocks. */

@@ -33,9 +33,8 @@ function place(count = 1): number {
   return length - count;
 }
 
-let numbers = new Float64Array(1024);
 let descriptions: DriverDescription[] = [];
-let describedVersion = Number.NaN;
+let describedVersion: number | undefined;
 
 /** Which GPUs to look at: all of them, or those with these indices only. */
 export type Asked = readonly number[] | undefined;
@@ -50,49 +49,45 @@ export type Asked = readonly number[] | undefined;
  */
 export function snapshotSync(asked?: Asked): GPU[] {
   openDriver();
-  const size = native().driverSnapshot(numbers, asked);
-  if (size < 0) throw interruptedError();
-  return decode(size);
+  const taken = native().driverSnapshot(asked);
+  if (taken === undefined) throw interruptedError();
+  return decode(taken);
 }
 
 /** As {@link snapshotSync}, without blocking the event loop. */
 export async function snapshot(asked?: Asked): Promise<GPU[]> {
   openDriver();
+  let taken: Float64Array;
   try {
-    await new Promise<void>((resolve) => native().driverSnapshotAsync(resolve, asked));
+    taken = await new Promise((resolve) => native().driverSnapshotAsync(resolve, asked));
   } catch {
     return snapshotSync(asked); // no thread is to be had (ulimit -u): better late than never
   }
-  return decode(native().driverLastSnapshot(numbers));
+  return decode(taken);
 }
 
-function decode(size: number): GPU[] {
-  let written = size;
-  // Another thread may have taken a longer one meanwhile.
-  while (written > numbers.length) {
-    numbers = new Float64Array(2 * written);
-    written = native().driverLastSnapshot(numbers);
-  }
-  const version = numbers[0] ?? 0;
+function decode(taken: Float64Array): GPU[] {
+  numbers = taken;
+  at = HEADER;
+  const [version, count = 0] = numbers;
   // Names are strings, which are dear to carry over; they are fetched again only when a GPU or an instance is new.
   if (version !== describedVersion) {
     descriptions = native().driverDescribe();
     describedVersion = version;
   }
-  at = HEADER;
-  const count = numbers[1] ?? 0;
   const gpus: GPU[] = [];
   for (let index = 0; index < count; index++) decodeGPU(index, gpus);
-  if (at !== written) {
+  if (at !== numbers.length) {
     throw new GPUOwnerError(
       'ERR_UNSUPPORTED_PLATFORM',
-      `the native addon is from another version of gpu-owner: a snapshot has ${written} numbers, and ${at} were read. Install gpu-owner again; in a clone, run \`npm run install\`.`,
+      `the native addon is from another version of gpu-owner: a snapshot has ${numbers.length} numbers, and ${at} were read. Install gpu-owner again; in a clone, run \`npm run install\`.`,
     );
   }
   return gpus;
 }
 
-// The position in the numbers. A look is decoded in one go.
+// A snapshot is decoded in one go: its numbers, and the position in them.
+let numbers: Float64Array = new Float64Array();
 let at = 0;
 
 function next(): number {

@@ -18,6 +18,7 @@ namespace {
 
 using nvml::Driver;
 using nvml::Sample;
+using Numbers = std::vector<double>;
 
 // A snapshot crosses to JavaScript as one array of numbers, decoded by lib/gpus/snapshot.ts, which knows the same
 // layout:
@@ -46,7 +47,7 @@ struct Described {
 // under the driver's mutex. Fields are written under both, and read under either.
 struct Published {
   std::mutex mutex;
-  std::vector<double> numbers;
+  Numbers numbers;
   std::vector<Described> described;
   double version = 0;  // the number of the descriptions
   uint32_t seen = 0;   // the driver's number of that
@@ -83,25 +84,6 @@ void describe_anew(Published& out) {
   }
 }
 
-// Where the numbers of a snapshot go. They are counted by the code that writes them, so that there is room for all.
-class Counter {
- public:
-  void put(double) { size_++; }
-  size_t size() const { return size_; }
-
- private:
-  size_t size_ = 0;
-};
-
-class Writer {
- public:
-  explicit Writer(double* out) : out_(out) {}
-  void put(double value) { *out_++ = value; }
-
- private:
-  double* out_;
-};
-
 // The share in the newest sample.
 double use_of(const Sample& sample, uint32_t pid) {
   if (!sample.process_use_known) return NAN;
@@ -115,78 +97,61 @@ double use_of(const Sample& sample, uint32_t pid) {
   return use;
 }
 
-template <typename Sink>
-void encode_processes(Sink& out, const Sample* sample, const std::vector<nvml::Process>& list, double type) {
+void encode_processes(Numbers& out, const Sample* sample, const std::vector<nvml::Process>& list, double type) {
   for (const nvml::Process& process : list) {
-    out.put(process.pid);
-    out.put(type);
-    out.put(process.used_memory == nvml::kUnknownMemory ? NAN : static_cast<double>(process.used_memory));
-    out.put(sample == nullptr ? NAN : use_of(*sample, process.pid));
+    out.push_back(process.pid);
+    out.push_back(type);
+    out.push_back(process.used_memory == nvml::kUnknownMemory ? NAN : static_cast<double>(process.used_memory));
+    out.push_back(sample == nullptr ? NAN : use_of(*sample, process.pid));
   }
 }
 
-template <typename Sink>
-void encode_memory(Sink& out, const nvml::Memory& memory) {
-  out.put(memory.total);
-  out.put(memory.used);
-  out.put(memory.free);
-  out.put(memory.reserved);
+void encode_memory(Numbers& out, const nvml::Memory& memory) {
+  out.push_back(memory.total);
+  out.push_back(memory.used);
+  out.push_back(memory.free);
+  out.push_back(memory.reserved);
 }
 
-template <typename Sink>
-void encode_instance(Sink& out, const nvml::MigInstance& instance) {
-  out.put(instance.slot);
-  out.put(instance.gpu_instance);
-  out.put(instance.compute_instance);
-  out.put(instance.health);
+void encode_instance(Numbers& out, const nvml::MigInstance& instance) {
+  out.push_back(instance.slot);
+  out.push_back(instance.gpu_instance);
+  out.push_back(instance.compute_instance);
+  out.push_back(instance.health);
   encode_memory(out, instance.memory);
-  out.put(instance.compute_mode);
-  out.put(instance.processes_known ? 1 : 0);
-  out.put(static_cast<double>(instance.compute.size() + instance.graphics.size()));
+  out.push_back(instance.compute_mode);
+  out.push_back(instance.processes_known ? 1 : 0);
+  out.push_back(static_cast<double>(instance.compute.size() + instance.graphics.size()));
   encode_processes(out, nullptr, instance.compute, 0);
   encode_processes(out, nullptr, instance.graphics, 1);
 }
 
-template <typename Sink>
-void encode_gpu(Sink& out, const Sample& sample) {
-  out.put(sample.health);
+void encode_gpu(Numbers& out, const Sample& sample) {
+  out.push_back(sample.health);
   encode_memory(out, sample.memory);
-  out.put(sample.power_milliwatts);
-  out.put(sample.power_limit_milliwatts);
-  out.put(sample.utilization_percent);
-  out.put(sample.temperature_celsius);
-  out.put(sample.energy_millijoules);
-  out.put(sample.compute_mode);
-  out.put(sample.display_active);
-  out.put(sample.mig_mode);
-  out.put(sample.memory_health.uncorrectable_errors);
-  out.put(sample.memory_health.repair_pending);
-  out.put(sample.memory_health.repair_failed);
-  out.put(sample.processes_known ? 1 : 0);
-  out.put(static_cast<double>(sample.compute.size() + sample.graphics.size()));
-  out.put(static_cast<double>(sample.instances.size()));
+  out.push_back(sample.power_milliwatts);
+  out.push_back(sample.power_limit_milliwatts);
+  out.push_back(sample.utilization_percent);
+  out.push_back(sample.temperature_celsius);
+  out.push_back(sample.energy_millijoules);
+  out.push_back(sample.compute_mode);
+  out.push_back(sample.display_active);
+  out.push_back(sample.mig_mode);
+  out.push_back(sample.memory_health.uncorrectable_errors);
+  out.push_back(sample.memory_health.repair_pending);
+  out.push_back(sample.memory_health.repair_failed);
+  out.push_back(sample.processes_known ? 1 : 0);
+  out.push_back(static_cast<double>(sample.compute.size() + sample.graphics.size()));
+  out.push_back(static_cast<double>(sample.instances.size()));
   encode_processes(out, &sample, sample.compute, 0);
   encode_processes(out, nullptr, sample.graphics, 1);
   for (const nvml::MigInstance& instance : sample.instances) encode_instance(out, instance);
 }
 
-template <typename Sink>
-void encode(Sink& out) {
-  out.put(published().version);
-  out.put(static_cast<double>(samples().size()));
+void encode(Numbers& out) {
+  out.push_back(published().version);
+  out.push_back(static_cast<double>(samples().size()));
   for (const Sample& sample : samples()) encode_gpu(out, sample);
-}
-
-size_t encoded_size() {
-  Counter counter;
-  encode(counter);
-  return counter.size();
-}
-
-// The array has at least encoded_size() numbers.
-void encode_into(double* numbers) {
-  Writer writer(numbers);
-  encode(writer);
 }
 
 // Keeps a snapshot for those who will read it. Needs the driver's mutex.
@@ -194,32 +159,16 @@ void publish() {
   Published& target = published();
   describe_anew(target);
   const std::lock_guard<std::mutex> lock(target.mutex);
-  target.numbers.resize(encoded_size());
-  encode_into(target.numbers.data());
+  target.numbers.clear();
+  encode(target.numbers);
 }
 
-// Writes the snapshot into the caller's array if it fits, else publishes it. Returns the size. Needs the driver's
-// mutex.
-Napi::Value deliver(const Napi::CallbackInfo& info) {
-  auto numbers = info[0].As<Napi::Float64Array>();
-  const size_t size = encoded_size();
-  if (size <= numbers.ElementLength()) {
-    describe_anew(published());
-    encode_into(numbers.Data());
-  } else {
-    publish();
-  }
-  return Napi::Number::New(info.Env(), static_cast<double>(size));
-}
-
-// Returns the size; writes only if that fits.
-size_t copy_published(Napi::Float64Array numbers) {
+Napi::Value copy_published(Napi::Env env) {
   Published& source = published();
   const std::lock_guard<std::mutex> lock(source.mutex);
-  if (source.numbers.size() <= numbers.ElementLength()) {
-    std::copy(source.numbers.begin(), source.numbers.end(), numbers.Data());
-  }
-  return source.numbers.size();
+  auto numbers = Napi::Float64Array::New(env, source.numbers.size());
+  std::copy(source.numbers.begin(), source.numbers.end(), numbers.Data());
+  return numbers;
 }
 
 using DriverLock = std::unique_lock<std::timed_mutex>;
@@ -240,7 +189,6 @@ DriverLock lock_on_main_thread(std::timed_mutex& mutex) {
   return lock;
 }
 
-constexpr int kInterrupted = -1;
 // For a thread that takes a snapshot and publishes it.
 constexpr size_t kSnapshotStack = 256 * 1024;
 
@@ -280,17 +228,15 @@ Napi::Value open(const Napi::CallbackInfo& info) {
   return result;
 }
 
-// driverSnapshot(numbers, asked?) -> size needed, or -1 when a signal ended the wait. The numbers are written if they
-// fit.
+// driverSnapshot(asked?) -> the numbers, or undefined when a signal ended the wait
 Napi::Value snapshot(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
-  const Asked asked(info[1]);
+  const Asked asked(info[0]);
   const DriverLock lock = lock_on_main_thread(driver.mutex());
-  if (!lock.owns_lock() || !driver.take_snapshot(samples(), asked.only(), true)) {
-    return Napi::Number::New(info.Env(), kInterrupted);
-  }
+  if (!lock.owns_lock() || !driver.take_snapshot(samples(), asked.only(), true)) return info.Env().Undefined();
   prepare_for_late_end();
-  return deliver(info);
+  publish();
+  return copy_published(info.Env());
 }
 
 // Snapshots on threads of their own that have been asked for and haven't ended.
@@ -301,11 +247,6 @@ Napi::Value driver_has_call_out(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const DriverLock lock(driver.mutex(), std::try_to_lock);
   return Napi::Boolean::New(info.Env(), snapshots_in_threads.load() > 0 || !lock.owns_lock() || driver.has_call_out());
-}
-
-// driverLastSnapshot(numbers) -> size needed
-Napi::Value read(const Napi::CallbackInfo& info) {
-  return Napi::Number::New(info.Env(), copy_published(info[0].As<Napi::Float64Array>()));
 }
 
 // A snapshot on a thread of its own. The environment that asked may be gone before the driver has answered, so two
@@ -340,7 +281,7 @@ void deliver_snapshot(Napi::Env env, Napi::Function done, Request* request) {
   }
   napi_remove_env_cleanup_hook(env, end_snapshot, request);
   request->release();
-  done.Call({});
+  done.Call({copy_published(env)});
 }
 
 void* snapshot_in_thread(void* pointer) {
@@ -361,8 +302,7 @@ void* snapshot_in_thread(void* pointer) {
   return nullptr;
 }
 
-// driverSnapshotAsync(done, asked?): asks without blocking this thread, then calls done(); the numbers are had by
-// driverLastSnapshot.
+// driverSnapshotAsync(done, asked?): asks without blocking this thread, then calls done(numbers)
 void snapshot_async(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   auto* request = new Request(info[1]);
@@ -488,7 +428,6 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverSnapshot", Napi::Function::New<snapshot>(env));
   exports.Set("driverHasCallOut", Napi::Function::New<driver_has_call_out>(env));
-  exports.Set("driverLastSnapshot", Napi::Function::New<read>(env));
   exports.Set("driverSnapshotAsync", Napi::Function::New<snapshot_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));
   exports.Set("driverDescribe", Napi::Function::New<describe_driver>(env));
