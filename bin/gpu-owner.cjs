@@ -9,8 +9,8 @@
 #   sigign   ignored signals (nohup ignores SIGHUP), a mask in hexadecimal
 #   nofile   soft limit of open files
 #   fds      inherited descriptors besides 0, 1 and 2 (make's job server, for instance)
-# The program gpu-owner-keeper tells all that at once. Where it isn't built the shell finds out itself, which takes two
-# milliseconds longer. Names are odd because the environment's own must not be overwritten.
+# The program gpu-owner-keeper tells it; without that no command can be started. Names are odd because the environment's own
+# must not be overwritten.
 GPU_OWNER_INHERITED=
 # Shells other than bash drop variables that they cannot name, such as bash's exported functions ("module" of environment
 # modules). Only commands that start commands need them. They travel as digits, since neither shells nor JavaScript leave all bytes
@@ -64,45 +64,6 @@ case $GPU_OWNER_INHERITED in
   sigign=*) ;;
   *) GPU_OWNER_INHERITED= ;;
 esac
-if [ -z "$GPU_OWNER_INHERITED" ] && [ -r /proc/self/status ]; then
-  while read -r gpu_owner_a gpu_owner_b; do
-    case $gpu_owner_a in
-      SigIgn:)
-        # Some shells ignore SIGQUIT themselves; where it was ignored before them, SIGINT is as well.
-        case $gpu_owner_b in
-          *4) gpu_owner_b=${gpu_owner_b%?}0 ;;
-          *5) gpu_owner_b=${gpu_owner_b%?}1 ;;
-          *[cC]) gpu_owner_b=${gpu_owner_b%?}8 ;;
-          *[dD]) gpu_owner_b=${gpu_owner_b%?}9 ;;
-        esac
-        GPU_OWNER_INHERITED="sigign=$gpu_owner_b"
-        break
-        ;;
-    esac
-  done </proc/self/status
-  while read -r gpu_owner_a gpu_owner_a gpu_owner_b gpu_owner_c gpu_owner_e; do
-    case $gpu_owner_a-$gpu_owner_b in
-      open-files) GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED nofile=$gpu_owner_c"; break ;;
-    esac
-  done </proc/self/limits
-  gpu_owner_b=
-  for gpu_owner_a in /proc/self/fd/[0-9]*; do
-    case ${gpu_owner_a##*[/]} in
-      [012]) ;;
-      *[!0-9]*) ;;
-      *) # What the shell itself has open is this file, and the directory just listed is closed again.
-        [ ! -e "$gpu_owner_a" ] || [ "$gpu_owner_a" -ef "$0" ] ||
-          gpu_owner_b="$gpu_owner_b${gpu_owner_b:+,}${gpu_owner_a##*[/]}" ;;
-    esac
-  done
-  GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED${gpu_owner_b:+ fds=$gpu_owner_b}"
-  if [ -n "$gpu_owner_d" ]; then
-    # All of them where some can't be named: which are missing is known later.
-    case $(tr '\0\n' '\n_' 2>/dev/null <"/proc/$$/environ" | LC_ALL=C grep -v '^[A-Za-z_][A-Za-z0-9_]*=' 2>/dev/null) in
-      ?*) gpu_owner_digits=$(od -An -v -tx1 "/proc/$$/environ" | tr -d ' \n' | fold -w 65536) ;;
-    esac
-  fi
-fi
 if [ -n "$gpu_owner_digits" ]; then
   gpu_owner_a=0
   gpu_owner_b=$IFS

@@ -17,7 +17,6 @@
 
 #include "locks/files.h"
 #include "locks/locks.h"
-#include "process/futex.h"
 #include "process/make_directory.h"
 #include "process/unique_fd.h"
 
@@ -30,15 +29,6 @@ constexpr int kMaxLinks = 40;       // as the kernel
 
 // Without reading: a directory that may only be searched will do.
 constexpr int kOpen = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-
-// openat2(2), which older headers lack.
-constexpr long kOpenat2 = 437;
-struct OpenHow {
-  uint64_t flags;
-  uint64_t mode;
-  uint64_t resolve;
-};
-constexpr uint64_t kResolveNoSymlinks = 4;
 
 // Whether files of this user count as root's. In a user namespace (rootless containers) the host's root shows as the
 // overflow user.
@@ -77,8 +67,9 @@ int read_link(int directory, int link, std::string& target) {
   return 0;
 }
 
-// One part after the other, each by the descriptor of the one before.
-int walk(std::string rest, bool follow_last) {
+// One part after the other, each by the descriptor of the one before. The descriptor or -errno.
+int open_directory(std::string rest, bool follow_last) {
+  if (rest.empty() || rest[0] != '/' || rest.find('\0') != std::string::npos) return -EINVAL;
   process::UniqueFd at(::open("/", kOpen));
   int links = 0;
   for (;;) {
@@ -106,60 +97,19 @@ int walk(std::string rest, bool follow_last) {
   }
 }
 
-int open_directory(const std::string& path, bool follow_last) {
-  if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos) return -EINVAL;
-  const OpenHow how = {kOpen, 0, kResolveNoSymlinks};
-  const long opened = syscall(kOpenat2, AT_FDCWD, path.c_str(), &how, sizeof how);
-  if (opened >= 0) return static_cast<int>(opened);
-  // A link on the way, a kernel without that call (ENOSYS), or a container that refuses it (EPERM).
-  const bool is_final = errno == ENOENT || errno == EACCES || errno == EMFILE || errno == ENFILE;
-  return is_final ? -errno : walk(path, follow_last);
-}
-
 bool is_entry(const char* name) { return *name != '\0' && strchr(name, '/') == nullptr && strcmp(name, "..") != 0; }
 
 int open_entry(int directory, const char* name, int access, bool to_lock) {
   return is_entry(name) ? open_regular(directory, name, access, to_lock) : -EINVAL;
 }
 
-int write_zeros(int descriptor, int64_t size) {
-  const char zeros[4096] = {};
-  for (int64_t at = 0; at < size;) {
-    const auto length = static_cast<size_t>(std::min(size - at, int64_t{sizeof zeros}));
-    const ssize_t written = pwrite(descriptor, zeros, length, at);
-    if (written <= 0) return written < 0 ? -errno : -ENOSPC;
-    at += written;
-  }
-  return 0;
-}
-
-int reserve(int descriptor, int64_t size) {
-  const int error = size > 0 ? posix_fallocate(descriptor, 0, size) : 0;
-  return error == EOPNOTSUPP ? write_zeros(descriptor, size) : -error;  // glibc does that itself, musl doesn't
-}
+int reserve(int descriptor, int64_t size) { return size > 0 ? -posix_fallocate(descriptor, 0, size) : 0; }
 
 // Not linkat(): for a moment the file would have two names, which others take for an attack.
 int rename_without_replacing(int directory, const char* from, const char* to) {
   const long renamed = syscall(SYS_renameat2, directory, from, directory, to, kNoReplace);
   if (renamed == 0 || (errno != EINVAL && errno != ENOSYS)) return static_cast<int>(renamed);
   return linkat(directory, from, directory, to, 0);
-}
-
-// A file with an unused name: the last six characters are made up.
-int open_temporary(int directory, std::string& name) {
-  constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
-  static std::atomic<uint64_t> calls{0};
-  for (int i = 0; i < kTries; i++) {
-    uint64_t seed = static_cast<uint64_t>(process::monotonic_nanoseconds()) ^ static_cast<uint64_t>(getpid()) << 40;
-    seed += calls.fetch_add(1);
-    for (size_t at = name.size() - 6; at < name.size(); at++) {
-      seed = seed * 6364136223846793005 + 1442695040888963407;
-      name[at] = kLetters[(seed >> 33) % (sizeof kLetters - 1)];
-    }
-    const int descriptor = openat(directory, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (descriptor >= 0 || errno != EEXIST) return descriptor < 0 ? -errno : descriptor;
-  }
-  return -EEXIST;
 }
 
 // A file without a name gets one. The other way, for file systems that lack O_TMPFILE, can leave a stray file if
@@ -171,10 +121,10 @@ int create_linked(int directory, const char* name, mode_t mode, Prepare prepare)
   std::string temporary;
   if (!file) {
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return -errno;
-    temporary = std::string(name) + ".XXXXXX";
-    const int opened = open_temporary(directory, temporary);
-    if (opened < 0) return opened;
-    file.reset(opened);
+    std::string path = "/proc/thread-self/fd/" + std::to_string(directory) + '/' + name + ".XXXXXX";
+    file.reset(mkostemp(&path[0], O_CLOEXEC));
+    if (!file) return -errno;
+    temporary = path.substr(path.rfind('/') + 1);
   }
   int result = fchmod(file.get(), mode) == 0 ? prepare(file.get()) : -errno;
   if (result == 0) {

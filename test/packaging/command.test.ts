@@ -61,18 +61,13 @@ const shells = [['dash'], ['bash', '--posix'], ['busybox', 'sh']].filter(
   ([file = '']) => spawnSync(file, ['-c', ':']).error === undefined,
 );
 
-const hasProgram = existsSync(join(binaries(), PROGRAM));
-const ways = shells.map((words) => ({ name: `${words.join(' ')}, by itself`, words, alone: true }));
-if (hasProgram)
-  ways.push({ name: `${shells[0]?.join(' ')} with ${PROGRAM}`, words: shells[0] ?? [], alone: false });
+const ways = shells.map((words) => ({ name: words.join(' '), words }));
 
-describe.each(ways)('the launcher under $name', ({ words, alone }) => {
+describe.each(ways)('the launcher under $name', ({ words }) => {
   const [shell = '', ...options] = words;
 
-  beforeAll(() => {
-    if (!alone) copyFileSync(join(binaries(), PROGRAM), program);
-  });
-  afterAll(() => rmSync(program, { force: true }));
+  beforeAll(() => copyFileSync(join(binaries(), PROGRAM), program));
+  afterAll(() => rmSync(program));
 
   it('passes arguments on as they are', () => {
     const args = ['run', '-n', '2', '--', 'a b', '', '*', '"\'', '$HOME', 'ü\n'];
@@ -188,15 +183,13 @@ describe(`the launcher’s search for ${PROGRAM}`, () => {
 
   it('skips one that fails, or is somebody else’s', () => {
     const { directory, file } = installed('failing', 'lib/node_modules/gpu-owner', 'bin/gpu-owner');
-    const real = /^sigign=[0-9a-f]{16} nofile=\w+( fds=[\d,]+)?$/;
     for (const script of ['exit 1', 'echo nonsense']) {
       standIn(join(directory, 'build/Release'), script);
-      expect(found(file)).toMatch(real);
+      expect(found(file)).toBe('');
     }
     // Another package in the place where a link like this one would have its own.
     standIn(join(root, 'failing/build/Release'));
-    expect(found(file)).toMatch(real);
-    expect(found(file)).not.toBe(INHERITED);
+    expect(found(file)).toBe('');
   });
 });
 
