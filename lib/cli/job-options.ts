@@ -30,7 +30,6 @@ export const JOB = {
     candidates: 'file',
   },
   notify: { help: 'notify you when the job starts and ends, by notifyCommand or notifyWebhook' },
-  'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
 } satisfies OptionTable;
 
 /** Of jobs that may move, as sweeps don't. */

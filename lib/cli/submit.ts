@@ -34,7 +34,7 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
     checkRun(parsed, 'submit');
     return (await import('./remote.ts')).submitOn(values.on, parsed);
   }
-  const start = readStart(values['as-job']);
+  const start = readStart();
   if (array !== undefined && start.controls !== null) {
     const run = new ArrayRun(start.controls, values['like-slurm'] === true, print);
     process.exit((await run.run(new SweepProgress(start.controls))) ? 0 : 1);

@@ -159,7 +159,7 @@ export function becomeKeeper(
   ];
   return become(
     args,
-    requeue?.own ?? words,
+    requeue?.words ?? words,
     [...inherited.descriptors, ...descriptorsOf(job)],
     inherited.dropped,
   );
@@ -172,10 +172,10 @@ export function becomeKeeper(
 export function becomeKeeperWithoutGPUs(job: BackgroundJob & { start: JobStart }): never {
   const inherited = parseInherited(process.env[INHERITED]);
   setVariables({ [INHERITED]: undefined });
-  const { program, own } = controllerOf(job.start.job);
+  const { program, words } = controllerOf(job.start.job);
   const options = ['--cancel', 'command', ...jobOptions(job)];
   const args = [KEEPER, 'run', ...options, ...commandOptions({ gpus: [] }, inherited), '--', ...program];
-  return become(args, own, descriptorsOf(job), inherited.dropped);
+  return become(args, words, descriptorsOf(job), inherited.dropped);
 }
 
 /**

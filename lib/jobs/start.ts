@@ -62,14 +62,12 @@ export interface Start {
 /** The start of a process that is a job. */
 export type JobStart = Start & { job: MadeJob };
 
-/** The option that makes a process a job: `--as-job LOCK:FILE[:placed]`, descriptors. */
-const AS_JOB = '--as-job';
+/** Names the variable that makes a process that of a job: `part LOCK:FILE`, `placed LOCK:FILE` (descriptors), `controller ID`. */
+const ROLE = 'GPU_OWNER_ROLE';
 /** Names the variable by which a command that is started once more knows it; see native/keeper/command.cc. */
 const REQUEUED = 'GPU_OWNER_REQUEUED';
 /** Names the variable with the pipe to the submitter. See native/keeper/submit.h. */
 const SUBMITTER = 'GPU_OWNER_SUBMITTER';
-/** Names the variable with the number of the array or sweep whose controller a process is. Tasks don't inherit it. */
-const CONTROLLED = 'GPU_OWNER_SWEEP_JOB';
 /** Names the variable that says how a caller wants to read errors. */
 const ERRORS = 'GPU_OWNER_ERRORS';
 /** Names the variable by which a wait goes on in another process. */
@@ -89,51 +87,41 @@ export interface WaitLine {
   columns: number;
 }
 
-/** How this program is started again: the words before the last `own` arguments of this process, which are passed on as bytes. */
-interface Restart {
-  words: readonly string[];
-  own: number;
-}
-
 /** Variables that are for this process alone. */
-export const OWN_VARIABLES: readonly string[] = [ERRORS, WAITING, SUBMITTER];
+export const OWN_VARIABLES: readonly string[] = [ERRORS, WAITING, SUBMITTER, ROLE];
 
 /**
  * Takes over what the process before this one has left. To be called once, before anything is said, as people have been told much already.
- * @param asJob the value of the option @throws ERR_INVALID_ARGUMENT
+ * @throws ERR_INVALID_ARGUMENT
  */
-export function readStart(asJob?: string): Start {
+export function readStart(): Start {
   const wait = takeWait();
   const submitter = takeSubmitter();
-  const controls = takeControlled();
+  const { kind: role, ...made } = takeRole();
   // The variable stays for the processes that are to come before the command.
   const [, times, ran, failed, last] =
     /^(\d{1,9}):(\d{1,15}):(\d{1,9}):([01])$/.exec(process.env[REQUEUED] ?? '') ?? [];
   const [preemptions, ranMs, failures] = [Number(times ?? 0), Number(ran ?? 0), Number(failed ?? 0)];
-  const { job, order, isPlaced } = asJob === undefined ? NO_JOB : openJob(asJob);
   const isRequeued = preemptions + failures > 0;
-  const own = job === null ? 'first' : isPlaced ? 'placed' : 'part';
-  const kind = controls !== null ? 'controller' : wait !== null ? 'woken' : isRequeued ? 'requeued' : own;
-  const before = { preemptions, ranMs, failures, hasFailed: last === '1' };
-  return { kind, job, order, submitter, wait, ...before, controls };
+  const kind = role === 'controller' ? role : wait !== null ? 'woken' : isRequeued ? 'requeued' : role;
+  return { kind, ...made, submitter, wait, preemptions, ranMs, failures, hasFailed: last === '1' };
 }
-
-function takeControlled(): number | null {
-  if (process.env[CONTROLLED] === undefined) return null;
-  const id = Number(process.env[CONTROLLED]);
-  setVariables({ [CONTROLLED]: undefined });
-  return Number.isSafeInteger(id) && id > 0 ? id : null;
-}
-
-const NO_JOB = { job: null, order: undefined, isPlaced: false };
 
 /** By descriptor, not by path: the job continues if the state directory is moved or removed. */
-function openJob(asJob: string) {
-  const [, lock, file, placed] = /^(\d{1,9}):(\d{1,9})(:placed)?$/.exec(asJob) ?? [];
+function takeRole(): Pick<Start, 'kind' | 'job' | 'order' | 'controls'> {
+  const role = process.env[ROLE];
+  if (role === undefined) return { kind: 'first', job: null, order: undefined, controls: null };
+  setVariables({ [ROLE]: undefined });
+  const [, placed, lock, file, controls] =
+    /^(?:(?:part|(placed)) (\d{1,9}):(\d{1,9})|controller (\d{1,9}))$/.exec(role) ?? [];
+  if (controls !== undefined)
+    return { kind: 'controller', job: null, order: undefined, controls: Number(controls) };
+  // Any program can set the variable.
   const found = file === undefined ? null : readJob(Number(file));
-  if (found === null) throw invalidArgument('--as-job is for gpu-owner itself');
+  if (found === null) throw invalidArgument(`${ROLE} is for gpu-owner itself: unset this variable`);
   const job: MadeJob = { request: found.request, lock: Number(lock), file: Number(file) };
-  return { job, order: found.progress?.order, isPlaced: placed !== undefined };
+  const kind = placed === undefined ? 'part' : 'placed';
+  return { kind, job, order: found.progress?.order, controls: null };
 }
 
 function takeSubmitter(): number | null {
@@ -202,18 +190,14 @@ function waitingVariable(
   ];
 }
 
-/** How this program goes on as the same job, or command. */
-function restartOf({ job }: Pick<Start, 'job'>): Restart {
-  if (job === null) return { words: [], own: process.argv.length - 1 };
-  const { request, lock, file } = job;
-  const words = [...process.argv.slice(1, 2), ...request.start, AS_JOB, `${lock}:${file}:placed`];
-  return { words, own: userArguments(job) };
+/** Makes this program's next process that of the same job. */
+function placedIn(job: MadeJob | null): Record<string, string | undefined> {
+  return { [ROLE]: job === null ? undefined : `placed ${job.lock}:${job.file}` };
 }
 
-/** How many of this process's last arguments are the user's. */
-function userArguments({ request: { start } }: MadeJob): number {
-  const at = 2 + start.length;
-  return process.argv.length - at - (process.argv[at] === AS_JOB ? 2 : 0);
+/** This program as it was started, with all arguments: `words` of them are to be passed on as bytes. */
+function sameProgram() {
+  return { program: [process.execPath, ...process.execArgv], words: process.argv.length - 1 };
 }
 
 /** `woken`: lets a claim of this process hand its wait over, where that lasts long. */
@@ -242,7 +226,7 @@ function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: 
     return duplicate;
   };
   const queue = give(slot.descriptor);
-  const { words, own } = restartOf(start);
+  const { program, words } = sameProgram();
   const keep = start.job === null ? [] : [start.job.lock, start.job.file];
   const needs = [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(KEEPER)];
   const args = [
@@ -264,18 +248,18 @@ function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: 
           ...['--line-since', String(Math.floor(line.since)), '--line-columns', String(line.columns)],
         ]),
     ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
-    ...['--', process.execPath, ...process.execArgv, ...words],
+    ...['--', ...program],
   ];
   if (passed.length === 1 + locks.length + leases.length) {
     const saved = saveMessages();
     const messages = JSON.stringify(saved).length > MAX_MESSAGE_CHARACTERS ? [] : saved;
     const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, messages);
-    setVariables({ [name]: value });
+    setVariables({ ...placedIn(start.job), [name]: value });
     hideExtraCertificates();
     process.emit(BEFORE_EXEC as 'exit', 0);
     const descriptors = [...inherited.descriptors, ...keep, queue];
-    processExec(nativeProgram(KEEPER), args, own, descriptors, 0);
-    setVariables({ [WAITING]: undefined });
+    processExec(nativeProgram(KEEPER), args, words, descriptors, 0);
+    setVariables({ [WAITING]: undefined, [ROLE]: undefined });
     showExtraCertificates();
   }
   for (const duplicate of passed) closeSync(duplicate);
@@ -294,13 +278,12 @@ export function becomePlaced(
   const { driverHasCallOut, cudaHasCallOut, processExec } = native();
   if (driverHasCallOut() || cudaHasCallOut()) return;
   const { job, submitter } = start;
-  const { words, own } = restartOf(start);
+  const { program, words } = sameProgram();
   const passed = [job.lock, job.file, ...descriptors, ...(submitter === null ? [] : [submitter])];
-  if (submitter !== null) setVariables({ [SUBMITTER]: String(submitter) });
+  setVariables({ ...placedIn(job), ...(submitter === null ? {} : { [SUBMITTER]: String(submitter) }) });
   hideExtraCertificates();
   process.emit(BEFORE_EXEC as 'exit', 0);
-  const program = [process.execPath, ...process.execArgv, ...words];
-  const error = processExec(before[0], [...before, ...program], own, passed, 0);
+  const error = processExec(before[0], [...before, ...program], words, passed, 0);
   throw new GPUOwnerError(
     'ERR_INTERNAL',
     `job ${job.request.id} can't be started: ${before[0]}: ${systemError(-error)}.`,
@@ -316,15 +299,16 @@ export function startJob(
   files: { arguments: Buffer; environment: Buffer },
 ): number {
   const program = nativeFile(KEEPER);
-  const asJob = [AS_JOB, `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`];
   const errors = process.env[ERRORS];
+  const variables = [
+    `${ROLE}=part ${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}\0`,
+    ...(errors === undefined ? [] : [`${ERRORS}=${errors}\0`]),
+  ];
   const code = native().processRun(
     program,
-    [KEEPER, 'submit', '--', ...ownProgram(...request.start, ...asJob)],
+    [KEEPER, 'submit', '--', ...ownProgram(...request.start)],
     files.arguments,
-    errors === undefined
-      ? files.environment
-      : Buffer.concat([files.environment, Buffer.from(`${ERRORS}=${errors}\0`)]),
+    Buffer.concat([files.environment, ...variables.map((each) => Buffer.from(each))]),
     FIRST_DESCRIPTOR,
     [lock, file],
   );
@@ -335,43 +319,38 @@ export function startJob(
   );
 }
 
-/** `controller`: the program of an array or a sweep, and how many of this process's last arguments follow. The program gets this environment. */
-export function controllerOf(job: MadeJob): { program: readonly string[]; own: number } {
-  setVariables({ [CONTROLLED]: String(job.request.id) });
-  return { program: ownProgram(...job.request.start), own: userArguments(job) };
+/** `controller`: has this program, started again, be that of an array or a sweep. */
+export function controllerOf({ request }: MadeJob): ReturnType<typeof sameProgram> {
+  setVariables({ [ROLE]: `controller ${request.id}` });
+  return sameProgram();
 }
 
 /**
- * `requeued`: options of a keeper that restarts its command. To be called when the environment is the command's.
- * @param words how many of the program's words are the command's @param retry how often a command restarts, and after which exit code; null: never
- * @returns the options, and the program
+ * `requeued`: options of a keeper that restarts its command, and the program. To be called when the environment is the command's.
+ * @param command how many of the program's words are the command's @param retry how often a command restarts, and after which exit code; null: never
  */
-export function requeueOptions(
-  start: Start,
-  words: number,
-  retry: string | null,
-): { options: string[]; program: string[]; own: number } {
+export function requeueOptions(start: Start, command: number, retry: string | null) {
   const { job, preemptions, ranMs, failures } = start;
-  const restart = restartOf(start);
-  const program = [process.execPath, ...process.execArgv, ...restart.words];
+  const { program, words } = sameProgram();
   const options = [
-    ...['--requeue', String(program.length + restart.own - words)],
+    ...['--requeue', String(program.length + words - command)],
     ...['--requeued', `${preemptions}:${ranMs}:${failures}`],
     ...(retry === null ? [] : ['--retry', retry]),
     ...(job === null ? [] : ['--kept', String(job.lock)]),
-    ...changesTo(environmentAtStart(job !== null)).flatMap((change) => ['--requeue-environment', change]),
+    ...changesTo(environmentAtStart(job)).flatMap((change) => ['--requeue-environment', change]),
   ];
-  return { options, program, own: restart.own };
+  return { options, program, words };
 }
 
 /** The environment as it was when this process started, but for what was for this process alone. */
-function environmentAtStart(isJob: boolean): NodeJS.ProcessEnv {
+function environmentAtStart(job: MadeJob | null): NodeJS.ProcessEnv {
   const before: NodeJS.ProcessEnv = Object.create(null);
   for (const entry of readFileSync('/proc/self/environ', 'utf8').split('\0')) {
     const [name = '', ...value] = entry.split('=');
     if (name !== '') before[name] = value.join('=');
   }
-  for (const name of [WAITING, REQUEUED, SUBMITTER, ...(isJob ? [ERRORS] : [])]) delete before[name];
+  for (const name of [WAITING, REQUEUED, SUBMITTER, ...(job === null ? [] : [ERRORS])]) delete before[name];
+  Object.assign(before, placedIn(job));
   // Descriptors of the caller are closed by then.
   before[INHERITED] &&= withoutDescriptors(before[INHERITED]);
   return before;
@@ -393,9 +372,9 @@ export function belowSubmitter(start: Start): Start {
   if (start.submitter !== null) return start;
   process.emit(BEFORE_EXEC as 'exit', 0);
   const program = nativeFile(KEEPER);
-  const words = [KEEPER, 'submit', '--', process.execPath, ...process.execArgv];
+  const { program: same, words } = sameProgram();
   const { descriptors } = parseInherited(process.env[INHERITED]);
-  const error = native().processExec(program, words, process.argv.length - 1, descriptors, 0);
+  const error = native().processExec(program, [KEEPER, 'submit', '--', ...same], words, descriptors, 0);
   throw new GPUOwnerError(
     'ERR_INTERNAL',
     `${program} can't be started: ${systemError(-error)}. Is the package complete?`,

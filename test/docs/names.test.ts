@@ -139,7 +139,7 @@ test('error codes in the text exist', () => {
 
 test('environment variables that are read or given are explained, and no others', () => {
   const pattern =
-    '(env[.]|getenv\\("|environ.get\\("|[$][{]|(INHERITED|EXTRA_CERTIFICATES) = .|WAITING = .|REQUEUED = .|_MARK = .)GPU_OWNER_[A-Z_]+|(^ +|{ )GPU_OWNER_[A-Z_]+:';
+    '(env[.]|getenv\\("|environ.get\\("|[$][{]|(INHERITED|EXTRA_CERTIFICATES) = .|(WAITING|REQUEUED|ROLE) = .|_MARK = .)GPU_OWNER_[A-Z_]+|(^ +|{ )GPU_OWNER_[A-Z_]+:';
   const places = ['lib', 'bin', 'native', 'simulator', 'python', '--exclude-dir=tests'];
   const sources = spawnSync('grep', ['-rhoE', '--exclude-dir=__pycache__', pattern, ...places], {
     cwd: root,

@@ -429,13 +429,17 @@ while True: time.sleep(1000)`;
 
 describe('words', () => {
   test('escape sequences, options and bytes of the command reach it, and no terminal', async () => {
-    const words = ['\u001b[31mred', '--as-job', '9:9', '-n', '7', '--', '$(id)', 'a b'];
+    const words = ['\u001b[31mred', '-n', '7', '--', '$(id)', 'a b'];
     const id = await jobs.submit(['--', 'sh', '-c', 'printf "%s\\n" "$@"', 'sh', ...words]);
     expect(await jobs.wait(id)).toBe(0);
     expect(await jobs.logs(id)).toBe(`${words.join('\n')}\n`);
     expect((await jobs.run(['jobs'])).stdout).not.toContain('\u001b');
-    expectSentence(await jobs.run(['submit', '--as-job', '9:9', '--', 'true']), 64, /for gpu-owner itself/);
-    expectSentence(await jobs.run(['submit', '--as-job', '0:1', '--', 'true']), 64, /for gpu-owner itself/);
+    for (const GPU_OWNER_ROLE of ['placed 9:9', 'part 0:1', '9:9'])
+      expectSentence(
+        await jobs.run(['submit', '--', 'true'], { env: { GPU_OWNER_ROLE } }),
+        64,
+        /for gpu-owner itself/,
+      );
   });
 
   test('arguments up to the limit run, and more are refused at once', async () => {

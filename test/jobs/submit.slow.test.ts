@@ -193,7 +193,7 @@ describe('submit refuses at once', () => {
 });
 
 test('--retry starts a job anew that fails, so often, under its number', async () => {
-  const command = `echo "try $GPU_OWNER_RESTART"; exit $((2 - GPU_OWNER_RESTART))`;
+  const command = `echo "try $GPU_OWNER_RESTART$GPU_OWNER_ROLE"; exit $((2 - GPU_OWNER_RESTART))`;
   const id = await jobs.submit(['--retry', '3', '--', 'sh', '-c', command]);
   expect(await jobs.wait(id)).toBe(0);
   expect(await jobs.logs(id)).toMatch(

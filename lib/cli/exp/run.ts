@@ -62,7 +62,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (values.json === true)
     throw usage('--json belongs to --dry-run; of a sweep that runs: exp status --json');
   refuseThrowAway();
-  const start = readStart(values['as-job']);
+  const start = readStart();
   if (isJob(start)) return JobProcess.next(start, JOB_HOOKS).runWithoutGPUs();
   const background = start.controls === null ? null : new SweepProgress(start.controls);
   const detaches = values.detach === true && background === null;
