@@ -1,7 +1,7 @@
 // Tells a job's user of its start and end, by a command or a webhook of the configuration. A process of its own does it, which
 // is not waited for: neither a program that hangs nor a network that is down holds a job up. The webhook's URL is a secret:
 // only this process reads it, and writes it nowhere.
-import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, closeSync, openSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
 import { errorMessage, GPUOwnerError, ifPossible } from '../errors.ts';
@@ -12,35 +12,28 @@ import {
   formatSince,
   hostName,
   isoTime,
-  now,
   ownProgram,
   runLimited,
   sanitize,
   showValue,
-  sleep,
   systemError,
 } from '../platform/index.ts';
 import { readActivity } from '../status/index.ts';
 import { endedJob, type Job, jobAt } from './job-state.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
+import { OWN_VARIABLES } from './start.ts';
 
 /** The events that notify a job's user: once each, except `idle`. */
 export const JOB_EVENTS = ['started', 'idle', 'ended'] as const;
 export type JobEvent = (typeof JOB_EVENTS)[number];
 
-/** Time limits in ms, and how often a webhook is tried. */
-export const LIMITS = {
-  postMs: 10_000,
-  /** Before each further try. */
-  pausesMs: [1_000, 5_000],
-  commandMs: 30_000,
-  /** How long the end is kept back until the start has been told. */
-  startedMs: 60_000,
-};
+/** Time limits in ms. */
+export const LIMITS = { postMs: 10_000, commandMs: 30_000 };
 
 const LOG = 'notifications';
+/** The file of a job whose end is notified: several processes may see it. */
+const ENDED = 'told-ended';
 const FOR_OWNER = 0o600;
-const POLL_MS = 50;
 
 /** Variables of a job that are not for the notifier: some are the job's alone, and some make Node.js write what it sends. */
 const UNWANTED = [
@@ -48,6 +41,7 @@ const UNWANTED = [
   'CUDA_DEVICE_ORDER',
   'GPU_OWNER_JOB',
   'GPU_OWNER_INHERITED',
+  ...OWN_VARIABLES,
   'NODE_DEBUG',
   'NODE_OPTIONS',
   'NODE_TLS_REJECT_UNAUTHORIZED',
@@ -74,8 +68,6 @@ export function notifierOf(store: JobStore, id: number, event: JobEvent): [strin
 
 /** Starts it, with the job's environment. A failure is logged. */
 export function startNotifier(store: JobStore, id: number, event: JobEvent): void {
-  // The notifier of the end must know that this one is on its way.
-  if (event === 'started' && !begin(store, id, event)) return;
   let nothing = -1;
   try {
     const words = notifierOf(store, id, event);
@@ -114,18 +106,7 @@ export async function notifyOfJob(directory: string, event: JobEvent, limits = L
   const id = Number(basename(directory));
   const store = JobStore.around(directory);
   if (!Number.isSafeInteger(id) || store.read(id) === null) return;
-  if (event === 'ended') {
-    if (endedJob(store, id) === null || !begin(store, id, event)) return;
-    await untilStartedTold(store, id, limits.startedMs);
-  }
-  try {
-    await notify(store, id, event, limits);
-  } finally {
-    finish(store, id, event);
-  }
-}
-
-async function notify(store: JobStore, id: number, event: JobEvent, limits: typeof LIMITS): Promise<void> {
+  if (event === 'ended' && (endedJob(store, id) === null || !isFirst(store, id))) return;
   const message = messageOf(store, id, event);
   if (message === null) return;
   let targets: NotificationTargets;
@@ -144,7 +125,7 @@ async function notify(store: JobStore, id: number, event: JobEvent, limits: type
   await Promise.all([
     command &&
       runCommand(command, message, limits.commandMs).then((why) => report(showValue(command[0]), why)),
-    webhook && post(webhook, message, limits).then((why) => report(webhook.host, why)),
+    webhook && post(webhook, message, limits.postMs).then((why) => report(webhook.host, why)),
   ]);
 }
 
@@ -216,28 +197,17 @@ function runCommand(words: readonly string[], message: Message, limitMs: number)
 }
 
 /** @returns why it failed */
-async function post(url: URL, message: Message, limits: typeof LIMITS): Promise<string | null> {
+function post(url: URL, message: Message, ms: number): Promise<string | null> {
   const body = JSON.stringify(message);
-  for (let tries = 1; ; tries++) {
-    const { failure, isFinal } = await postOnce(url, body, limits.postMs);
-    if (failure === null) return null;
-    const length = limits.pausesMs[tries - 1];
-    if (isFinal || length === undefined)
-      return `${failure}${tries === 1 ? '' : `; it was tried ${tries} times`}`;
-    await sleep(length);
-  }
-}
-
-function postOnce(url: URL, body: string, ms: number): Promise<{ failure: string | null; isFinal: boolean }> {
   const isSecure = url.protocol === 'https:';
   const { request } = isSecure
     ? process.getBuiltinModule('node:https')
     : process.getBuiltinModule('node:http');
   return new Promise((resolve) => {
-    const done = (failure: string | null, isFinal = false) => {
+    const done = (failure: string | null) => {
       clearTimeout(timer);
       sent.destroy();
-      resolve({ failure, isFinal });
+      resolve(failure);
     };
     const sent = request(url, {
       method: 'POST',
@@ -257,8 +227,8 @@ function postOnce(url: URL, body: string, ms: number): Promise<{ failure: string
       if (status >= 200 && status < 300) return done(null);
       // To another host the secret must not go, and a POST that is redirected often becomes a GET.
       if (status >= 300 && status < 400)
-        return done(`it answered ${status}, a redirection: give the URL that it leads to`, true);
-      done(`it answered ${status}`, status < 500 && ![408, 425, 429].includes(status));
+        return done(`it answered ${status}, a redirection: give the URL that it leads to`);
+      done(`it answered ${status}`);
     });
     sent.end(body);
   });
@@ -270,29 +240,12 @@ function withoutSecrets({ message, code = 'an unknown error' }: NodeJS.ErrnoExce
   return message === '' || secrets.some((secret) => message.includes(secret)) ? code : message;
 }
 
-/** A file that is there once a notification begins, and has something in it once it is done. */
-function markOf(store: JobStore, id: number, event: JobEvent): string {
-  return join(store.directoryOf(id), `told-${event}`);
-}
-
-/** @returns false: another process does, or has */
-function begin(store: JobStore, id: number, event: JobEvent): boolean {
-  const mark = ifPossible(() => openSync(markOf(store, id, event), 'wx', FOR_OWNER), null);
+/** Whether no other process notifies of the job's end. */
+function isFirst(store: JobStore, id: number): boolean {
+  const open = () => openSync(join(store.directoryOf(id), ENDED), 'wx', FOR_OWNER);
+  const mark = ifPossible(open, null);
   if (mark !== null) closeSync(mark);
   return mark !== null;
-}
-
-function finish(store: JobStore, id: number, event: JobEvent): void {
-  // The job may have been removed, or the disk may be full.
-  ifPossible(() => writeFileSync(markOf(store, id, event), 'told\n', { flag: 'r+' }), undefined);
-}
-
-/** The end is sent after the start. */
-async function untilStartedTold(store: JobStore, id: number, ms: number): Promise<void> {
-  for (const end = now() + ms; now() < end; await sleep(POLL_MS)) {
-    const status = statSync(markOf(store, id, 'started'), { throwIfNoEntry: false });
-    if (status === undefined || status.size > 0) return;
-  }
 }
 
 function log(store: JobStore, id: number, text: string): void {
