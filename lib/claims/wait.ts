@@ -23,7 +23,6 @@ import {
   readWaiters,
   Slot,
   StallDetector,
-  untilBookingsEnd,
   WAITERS_PER_HEARTBEAT,
   type WaitHandover,
   WaitQueue,
@@ -136,37 +135,13 @@ export async function claimWhenFree(
 }
 
 /**
- * Finds the GPUs that a claim would take, as far as that can be told without claiming. Takes nothing and has no slot in the wait
- * queue: those who have one come first.
- * @param wait null: don't wait for them to become free
+ * Finds the GPUs that a claim would take, as far as that can be told without claiming. Takes nothing.
  * @throws as {@link claimWhenFree}
  */
-export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | null): Promise<Found> {
-  if (wait === null) {
-    const found = await runAsync(findForClaim(request));
-    if (found.granted) return found;
-    throw found.error;
-  }
-  const { maxWait, onWaiting, signal } = wait;
-  const end = endOf(maxWait);
-  const stalls = new UnqueuedStallDetector();
-  for (let pause = 0; ; ) {
-    const found = await runAsync(findForClaim(request, stalls.position), signal);
-    if (found.granted) return found;
-    if (!canHelp(found.attempt)) throw impossibleError(found);
-    if (now() >= end) throw timeoutError(maxWait ?? 0, found);
-    stalls.observe(found);
-    const { attempt, gpuRequest } = found;
-    onWaiting?.({
-      gpus: reasonsOf(attempt.candidates),
-      wanted: gpuRequest.uuids,
-      position: null,
-      count: gpuRequest.count,
-    });
-    const longest = Math.min(end - now(), untilBookingsEnd(attempt.candidates));
-    const seen = await waitForChange(found, { isCurrent: true, longest, pause, signal, waiter: null });
-    pause = seen ? 0 : longerPause(pause);
-  }
+export async function findGPUs(request: DiscoveryRequest): Promise<Found> {
+  const found = await runAsync(findForClaim(request));
+  if (found.granted) return found;
+  throw found.error;
 }
 
 /**
@@ -231,8 +206,7 @@ interface Changing {
   /** After which to look again where nothing tells when a lease ends, in ms. */
   pause: number;
   signal: AbortSignal | undefined;
-  /** null: without a slot. */
-  waiter: QueuedWaiter | null;
+  waiter: QueuedWaiter;
 }
 
 /**
@@ -263,7 +237,7 @@ async function waitForChange(
         waits.push(wait);
       };
       for (const epochLock of epochLocks) waitFor(epochLock);
-      if (waiter !== null) endings.push(waiter.watchBookings(resolve));
+      endings.push(waiter.watchBookings(resolve));
       // This waiter or a later one may have their numbers by now: it could wait for itself.
       if (!isCurrent && ahead.length > 0) return resolve();
       for (const slot of ahead) {

@@ -1,13 +1,12 @@
 import { findGPUs } from '../claims/index.ts';
 import { formatVisibleDevices } from '../gpus/index.ts';
 import { gpuJSON } from '../status/index.ts';
-import { CRITERIA_GROUP, countOption, MEMORY, TOGETHER, VISIBLE_DEVICES, WAIT } from './claim-options.ts';
-import { checkClaim, waitOption } from './claim-values.ts';
+import { CRITERIA_GROUP, countOption, MEMORY, TOGETHER, VISIBLE_DEVICES } from './claim-options.ts';
+import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { show } from './output.ts';
-import { waitLimits } from './wait-progress.ts';
 
 const GROUPS = [
   {
@@ -15,7 +14,6 @@ const GROUPS = [
       ...countOption('look for'),
       ...MEMORY,
       ...TOGETHER,
-      ...WAIT,
       ...VISIBLE_DEVICES,
       json: { help: 'print an array of the GPUs instead, as in `status --json`' },
       ...HOSTS_WITH_JSON,
@@ -30,8 +28,6 @@ async function find(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { request, visibleDevices } = checkClaim(values);
   if (isForHosts(values)) {
-    if (waitOption(values, false) !== null)
-      throw usage('--wait is for this machine only: --hosts asks once, and says which hosts have free GPUs');
     if (visibleDevices === 'index')
       throw usage('--visible-devices index is for this machine only: with --hosts, GPUs are named by UUID');
     return askFleet(
@@ -41,8 +37,7 @@ async function find(parsed: Parsed<typeof GROUPS>): Promise<void> {
       ({ host, records }) => `${host}: ${formatVisibleDevices(records, 'uuid').CUDA_VISIBLE_DEVICES}`,
     );
   }
-  const limits = waitLimits(values, false);
-  const { chosen, gpus } = await findGPUs(request, limits).finally(() => limits?.end());
+  const { chosen, gpus } = await findGPUs(request);
   const uuids = new Set(chosen.map(({ uuid }) => uuid));
   show(
     values.json
@@ -55,6 +50,5 @@ export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Prints what CUDA_VISIBLE_DEVICES would be if GPUs were claimed now. It claims nothing: another claim can take the same GPUs at any time, so prefer \`run\`. It exits with 75 if not enough GPUs are free.`,
   groups: GROUPS,
-  notes: `With --wait, requests in the wait queue are served first.`,
   run: find,
 };

@@ -34,7 +34,6 @@ describe('--hosts', () => {
     [['status', '--hosts', 'a', '--timeout', '0'], /needs some time/],
     [['status', '--timeout', '5s'], /belongs to --hosts/],
     [['status', '--hosts', 'a', '--max-power', 'much'], /--max-power/],
-    [['find', '--hosts', 'a', '--wait'], /--wait is for this machine only/],
     [['find', '--hosts', 'a', '--visible-devices', 'index'], /named by UUID/],
     [['queue', '--hosts', '-a'], /--hosts needs a value/],
     [['jobs', '--hosts', 'a b'], /not a valid host/],

@@ -98,7 +98,7 @@ describe('the command', () => {
     [['--simulate', '../4'], 64, /the simulated machine '\.\.\/4' can't be read \(ENOENT\): name a file/],
     // Commands
     [['find', 'train.py'], 64, /'train\.py' is not expected here; see --help/],
-    [['find', '--wait', '10m'], 64, /'10m' is not expected here; write --wait=10m/],
+    [['hold', '--wait', '10m'], 64, /'10m' is not expected here; write --wait=10m/],
     [
       ['--wait', '4', 'true'],
       64,
