@@ -24,9 +24,7 @@ import {
   type Awaiting,
   awaiting,
   type ClaimSteps,
-  countClaim,
   type Effect,
-  LockDirectory,
   leaveOut,
   noteCUDA,
   removeOldJobFiles,
@@ -102,53 +100,43 @@ export class ActiveClaim<Holder extends ContextHolder> {
     { ownEnvironment, startPlaceholder }: ActivationOptions<Holder, Step>,
   ): ClaimSteps<ActiveClaim<Holder>, Step | Effect> {
     let conflict: GPUOwnerError | null = null;
-    try {
-      for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
-        const claim: Claim = yield* take(conflict);
-        tellSuspects(claim);
-        const active: ActiveClaim<Holder> = new ActiveClaim(claim, settings);
-        let isKept = false;
+    for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
+      const claim: Claim = yield* take(conflict);
+      tellSuspects(claim);
+      const active: ActiveClaim<Holder> = new ActiveClaim(claim, settings);
+      let isKept = false;
+      try {
+        active.#setVariables(ownEnvironment);
+        traceStep('environment');
         try {
-          active.#setVariables(ownEnvironment);
-          traceStep('environment');
-          try {
-            active.placeholder = yield* startPlaceholder(active);
-            yield* awaitWriters(claim.marks); // CUDA starts meanwhile
-            active.placeholder?.awaitReady?.();
-          } catch (error) {
-            if (!(error instanceof GPUOwnerError)) throw error;
-            const failed = leaveOutFailed(claim, error);
-            if (!failed && !(yield* isDriverAway())) throw error;
-            // Each GPU fails once.
-            if (failed) conflicts--;
-            conflict = error;
-            continue;
-          }
-          traceStep('placeholder');
-          active.#noteSuccess();
-          claim.entry.leave(); // now others see it on the GPUs
-          conflict = active.#findOverwrittenMarks() ?? (yield* active.#findNewProcesses());
-          if (conflict === null) {
-            traceStep('claimed');
-            if (claim.jobFile !== null && settings.request.isJob) removeOldJobFiles(claim.directory);
-            countClaim(
-              claim.directory,
-              'granted',
-              ...(claim.waitedMs === undefined ? [] : (['handedOver'] as const)),
-            );
-            active.usage = beginUsage(claim);
-            isKept = true;
-            return active;
-          }
-        } finally {
-          if (!isKept) active.release();
+          active.placeholder = yield* startPlaceholder(active);
+          yield* awaitWriters(claim.marks); // CUDA starts meanwhile
+          active.placeholder?.awaitReady?.();
+        } catch (error) {
+          if (!(error instanceof GPUOwnerError)) throw error;
+          const failed = leaveOutFailed(claim, error);
+          if (!failed && !(yield* isDriverAway())) throw error;
+          // Each GPU fails once.
+          if (failed) conflicts--;
+          conflict = error;
+          continue;
         }
+        traceStep('placeholder');
+        active.#noteSuccess();
+        claim.entry.leave(); // now others see it on the GPUs
+        conflict = active.#findOverwrittenMarks() ?? (yield* active.#findNewProcesses());
+        if (conflict === null) {
+          traceStep('claimed');
+          if (claim.jobFile !== null && settings.request.isJob) removeOldJobFiles(claim.directory);
+          active.usage = beginUsage(claim);
+          isKept = true;
+          return active;
+        }
+      } finally {
+        if (!isKept) active.release();
       }
-      throw conflict;
-    } catch (error) {
-      countRefusal(settings, error);
-      throw error;
     }
+    throw conflict;
   }
 
   get gpus(): readonly GPU[] {
@@ -356,13 +344,6 @@ function leaveOutFailed({ gpus, all, directory }: Claim, error: GPUOwnerError): 
     if (isNewMessage(subject, text)) warn(`${subject}: ${text}. \`gpu-owner doctor\` says what helps.`);
   }
   return failed.length > 0;
-}
-
-/** Counts a claim that was given nothing, if others have all GPUs. */
-function countRefusal({ request }: Settings, error: unknown): void {
-  if (!(error instanceof GPUOwnerError) || !/^ERR_(GPU_UNAVAILABLE|TIMEOUT)$/.test(error.code)) return;
-  const { lockDirectory, configuredDirectory } = request;
-  countClaim(LockDirectory.find(lockDirectory, { lockDirectory: configuredDirectory }), 'refused');
 }
 
 function describeUnclaimedProcess(pid: number): string {

@@ -7,11 +7,9 @@ export { evaluateWithReasons, type GPUStatus, type JudgedGPU, statusesOf } from 
 export { askForEnergy, noteLooks, readIdle } from './idle.ts';
 export { findIntruders } from './intruders.ts';
 export {
-  type ClaimCounts,
   type ClaimSteps,
   cannotMake,
   chooseLockDirectory,
-  claimCounts,
   formatShare,
   gpuOfShare,
   isLocked,

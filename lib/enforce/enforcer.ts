@@ -13,10 +13,10 @@ import {
   userName,
 } from '../platform/index.ts';
 import { observeGPUs } from '../status/index.ts';
-import { type Action, type ActionKind, decideActions } from './cases.ts';
+import { type Action, type ActionKind, type Cases, decideActions } from './cases.ts';
 import { HeldProcess } from './held-process.ts';
 import { type Offence, Watch } from './sightings.ts';
-import { NOTHING, readState, type State, writeState } from './state.ts';
+import { readCases, writeCases } from './state.ts';
 import { runNotifyCommand, writeToTerminals } from './warning.ts';
 
 const SIGNALS: Partial<Record<ActionKind, [number: number, name: string]>> = {
@@ -35,7 +35,7 @@ export class Enforcer {
   readonly #request: ReturnType<typeof checkOptions>['request'];
   readonly #log: (line: string) => void;
   readonly #watch: Watch;
-  #state: State = NOTHING;
+  #cases: Cases = {};
   #mistake = '';
   #saveFailure = '';
   #missed: string | null = null;
@@ -65,7 +65,7 @@ export class Enforcer {
     this.#request = checkOptions({}).request;
     this.#log = log;
     this.#watch = new Watch(this.#rules ?? DEFAULT_ENFORCE_RULES);
-    if (!this.isDryRun) this.#state = readState();
+    if (!this.isDryRun) this.#cases = readCases();
   }
 
   get isDryRun(): boolean {
@@ -87,7 +87,7 @@ export class Enforcer {
       this.#rules = rules;
       this.#watch.rules = rules ?? DEFAULT_ENFORCE_RULES;
       // A dry run has done nothing.
-      if (wasDry !== this.isDryRun) this.#state = wasDry ? readState() : NOTHING;
+      if (wasDry !== this.isDryRun) this.#cases = wasDry ? readCases() : {};
       this.#log(`the configuration has changed${this.isDryRun ? '; this is a dry run' : ''}`);
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
@@ -123,14 +123,13 @@ export class Enforcer {
     this.#checkOwner(directory);
     // No user can remove root's files, and claim what another user has leased.
     if (!this.isDryRun) for (const { uuid } of gpus) if (uuid !== '') directory?.makeRoots(leaseName(uuid));
-    const offences = this.#watch.look(gpus, directory, began, this.#state.cases);
+    const offences = this.#watch.look(gpus, directory, began, this.#cases);
     this.#tellMissed();
     const times = { graceMs: this.#watch.rules.graceMs, killMs: TIMEOUTS.enforceKill };
-    const { cases, actions } = decideActions(this.#state.cases, offences, bootMilliseconds(), times);
-    const counters = { ...this.#state.counters };
-    for (const action of actions) if (this.#perform(action)) counters[action.kind]++;
+    const { cases, actions } = decideActions(this.#cases, offences, bootMilliseconds(), times);
+    for (const action of actions) this.#perform(action);
     if (actions.some(({ leftMs }) => leftMs === 0)) this.#foundAt = bootMilliseconds();
-    this.#state = { cases, counters };
+    this.#cases = cases;
     if (!this.isDryRun) this.#save();
   }
 
@@ -141,7 +140,7 @@ export class Enforcer {
     if (remover === this.#remover) return;
     const wasDry = this.isDryRun;
     this.#remover = remover;
-    if (wasDry !== this.isDryRun) this.#state = wasDry ? readState() : NOTHING;
+    if (wasDry !== this.isDryRun) this.#cases = wasDry ? readCases() : {};
     if (remover !== null && !wasDry)
       this.#log(
         `the lock directory ${directory?.path} belongs to ${userName(remover)}, who can remove leases of others: this is a dry run. Use a directory of root's: \`install -d -m 1777 -o root -g root ${PREFERRED}\`.`,
@@ -163,7 +162,7 @@ export class Enforcer {
   #save(): void {
     let failure = '';
     try {
-      writeState(this.#state);
+      writeCases(this.#cases);
     } catch (error) {
       failure = `can't write the state (${errorCode(error)}): after a restart of enforce, users are warned again. Make room in /run.`;
     }
@@ -172,7 +171,7 @@ export class Enforcer {
   }
 
   /** Whether it was done. */
-  #perform({ kind, sighting, leftMs }: Action<Offence>): boolean {
+  #perform({ kind, sighting, leftMs }: Action<Offence>): void {
     const { held, user, name, gpu, holder } = sighting;
     const process = `${sanitize(name, 32)} (pid ${held.pid}, ${sanitize(user, 256)})`;
     const why = `computes on GPU ${gpu}, which ${holder === null ? 'it has not claimed' : `is leased by ${sanitize(holder, 256)}`}`;
@@ -182,13 +181,12 @@ export class Enforcer {
       this.#say('warned', 'would warn', `${process} ${why}: SIGTERM ${then}`);
       if (!this.isDryRun)
         this.#warn(sighting, `${process} ${why}. It will be ended ${then}. Use \`gpu-owner run\`.`);
-      return true;
+      return;
     }
     const error = this.isDryRun ? 0 : held.signal(number);
-    if (error === -ESRCH) return false; // the process has ended by itself
+    if (error === -ESRCH) return; // the process has ended by itself
     if (error !== 0) this.#log(`can't send ${signalName} to ${process}: ${systemError(-error)}`);
     else this.#say(`sent ${signalName} to`, `would send ${signalName} to`, `${process}, which ${why}`);
-    return error === 0;
   }
 
   #say(done: string, planned: string, what: string): void {

@@ -1,2 +1,2 @@
 export { Enforcer } from './enforcer.ts';
-export { lastLook, readState } from './state.ts';
+export { lastLook } from './state.ts';

@@ -5,21 +5,10 @@ import { basename, dirname, join } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { ifPossible } from '../errors.ts';
 import { bootId, Directory, isRoot, schema, systemError } from '../platform/index.ts';
-import type { ActionKind, Cases } from './cases.ts';
+import type { Cases } from './cases.ts';
 
 /** Empty after each boot, as cases are. */
 const DIRECTORY = '/run/gpu-owner';
-
-/** How often each action was taken since boot. */
-export type Counters = Readonly<Record<ActionKind, number>>;
-
-export interface State {
-  cases: Cases;
-  counters: Counters;
-}
-
-/** The state of an enforcer that has done nothing yet. */
-export const NOTHING: State = { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } };
 
 const time = schema.amount();
 const mapOf =
@@ -31,7 +20,6 @@ const mapOf =
 const STATE = schema.jsonOf(
   schema.record({
     boot: schema.text,
-    counters: schema.record({ warn: schema.whole(), terminate: schema.whole(), kill: schema.whole() }),
     cases: mapOf(
       schema.record({
         warnedAt: time,
@@ -54,22 +42,22 @@ export function statePath(): string {
   return join(machine === null ? DIRECTORY : simulationDirectory(machine), 'enforce.json');
 }
 
-/** The state of this boot; without a trustworthy one, the users are warned again. */
-export function readState(path = statePath()): State {
+/** The cases of this boot; without a trustworthy file, the users are warned again. */
+export function readCases(path = statePath()): Cases {
   const text = ifPossible(() => (isRoot(lstatSync(path).uid) ? readFileSync(path, 'utf8') : null), null);
   const state = text === null ? null : schema.readAs(STATE, text);
-  return state === null || state.boot !== bootId() ? NOTHING : state;
+  return state === null || state.boot !== bootId() ? {} : state.cases;
 }
 
-/** Replaces the file in one step. Others may read how often what was done. */
-export function writeState(state: State, path = statePath()): void {
+/** Replaces the file in one step. */
+export function writeCases(cases: Cases, path = statePath()): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
   // The directory of a simulated machine may be another user's, who could put links there.
   const directory = Directory.open(dirname(path));
   if (typeof directory === 'number') throw new Error(systemError(-directory));
   const file = `/proc/self/fd/${directory.descriptor}/${basename(path)}`;
   if (lstatSync(`${file}.new`, { throwIfNoEntry: false })) unlinkSync(`${file}.new`);
-  writeFileSync(`${file}.new`, JSON.stringify({ boot: bootId(), ...state }), { mode: 0o644, flag: 'wx' });
+  writeFileSync(`${file}.new`, JSON.stringify({ boot: bootId(), cases }), { mode: 0o644, flag: 'wx' });
   renameSync(`${file}.new`, file);
 }
 

@@ -2,9 +2,7 @@
 
 import {
   activeWaiters,
-  type ClaimCounts,
   checkDirectory,
-  claimCounts,
   gpuOfShare,
   holdingsWhenAsked,
   type Idle,
@@ -46,7 +44,6 @@ export interface WaitingRequest {
 export interface Activity {
   leases: Holder[];
   waiting: WaitingRequest[];
-  counts: ClaimCounts;
 }
 
 /**
@@ -55,8 +52,7 @@ export interface Activity {
  */
 export function readActivity(lockDirectory: string | undefined, queue: readonly QueueEntry[] = []): Activity {
   const directory = LockDirectory.find(checkDirectory(lockDirectory, 'lockDirectory'), loadConfiguration());
-  if (directory === null)
-    return { leases: [], waiting: [], counts: { granted: 0, handedOver: 0, refused: 0 } };
+  if (directory === null) return { leases: [], waiting: [] };
   const holders = new Map<string, Holder>();
   const byGPU = new Map<string, Holder>();
   for (const name of leaseNames(directory)) {
@@ -72,7 +68,7 @@ export function readActivity(lockDirectory: string | undefined, queue: readonly 
     }
   }
   const waiting = queue.length > 0 ? queue.map(requestOf) : readRequests(directory, byGPU);
-  return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };
+  return { leases: [...holders.values()], waiting };
 }
 
 function requestOf(entry: QueueEntry): WaitingRequest {

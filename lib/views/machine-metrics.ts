@@ -1,12 +1,10 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. An unknown value has no sample, never 0.
-import { type DiscoveryRequest, type GPUStatus, ledgerOf } from '../claims/index.ts';
-import { lastLook, readState } from '../enforce/index.ts';
+import type { DiscoveryRequest, GPUStatus } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance, type LeaseInfo } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
 import type { Family, MetricSample } from '../prometheus/index.ts';
 import { observeGPUs, readActivity } from '../status/index.ts';
-import { LedgerSums, type UserSums } from '../usage/index.ts';
 
 const STATES: readonly GPUStatus['state'][] = Object.keys({
   free: 0,
@@ -32,7 +30,6 @@ type Value = readonly [labels: Record<string, string>, value: number | null | un
 
 /** Clocks are set, and records have times of another clock: times this long before the boot still count. */
 const CLOCK_TOLERANCE_MS = 86_400_000;
-const MAX_TIME_LIMIT_MS = 3_660 * 86_400_000;
 const MAX_NAME_LENGTH = 64;
 
 /**
@@ -41,7 +38,6 @@ const MAX_NAME_LENGTH = 64;
  * @throws ERR_CONFIGURATION, ERR_INVALID_ARGUMENT, ERR_LOCK_DIRECTORY
  */
 export async function machineFamilies(request: DiscoveryRequest): Promise<Family[]> {
-  const started = performance.now();
   const observed = await observeGPUs(request, 'machine').catch(driverDown);
   const now = Date.now();
   const { gpus = [], intruders } = observed ?? {};
@@ -59,11 +55,6 @@ export async function machineFamilies(request: DiscoveryRequest): Promise<Family
     ...leaseFamilies(readings, now),
     ...shareFamilies(readings),
     ...queueFamilies(request.lockDirectory, observed?.gpus.length ?? null, now),
-    ...(await usageFamilies(request.lockDirectory, countCards(gpus))),
-    ...enforceFamilies(),
-    gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
-      [{}, (performance.now() - started) / 1_000],
-    ]),
   ];
   return families.filter(({ samples }) => samples.length > 0);
 }
@@ -107,30 +98,17 @@ const GPU_GAUGES: Readonly<Record<string, Gauge<Reading>>> = {
     'Whether CUDA failed on the GPU within the last hour (1).',
     ({ gpu }) => (gpu.suspect === null ? 0 : 1),
   ],
-  gpu_owner_gpu_memory_repair_pending: [
-    'Whether spare memory takes the place of faulty memory at the next reset (1).',
-    ({ gpu }) => (gpu.memoryRepairPending === null ? null : Number(gpu.memoryRepairPending)),
-  ],
   gpu_owner_gpu_memory_total_bytes: ['Memory of the GPU.', ({ gpu }) => gpu.memory.totalBytes],
   gpu_owner_gpu_memory_used_bytes: [
     "Memory in use, without the driver's own where it tells that apart.",
     ({ gpu }) => gpu.memory.usedBytes,
-  ],
-  gpu_owner_gpu_memory_reserved_bytes: [
-    'Memory that the driver reserves for itself.',
-    ({ gpu }) => gpu.memory.reservedBytes,
   ],
   gpu_owner_gpu_utilization_ratio: [
     'The share of the last moment in which a kernel ran, 0 to 1.',
     ({ gpu }) => (gpu.utilizationPercent === null ? null : gpu.utilizationPercent / 100),
   ],
   gpu_owner_gpu_power_watts: ['Power draw.', ({ gpu }) => gpu.powerWatts],
-  gpu_owner_gpu_power_limit_watts: ['Power limit.', ({ gpu }) => gpu.powerLimitWatts],
   gpu_owner_gpu_temperature_celsius: ['Temperature of the GPU.', ({ gpu }) => gpu.temperatureCelsius],
-  gpu_owner_gpu_memory_errors: [
-    'Memory errors since the last reset that ECC could not correct.',
-    ({ gpu }) => gpu.memoryErrors,
-  ],
   gpu_owner_gpu_processes_without_claim: [
     'Compute processes on a GPU that nobody, or another lease, has.',
     withoutClaim,
@@ -151,15 +129,6 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
         STATES.map((state): Value => [{ ...labels, state }, gpu.state === state ? 1 : 0]),
       ),
     ),
-    gauge(
-      'gpu_owner_gpu_processes',
-      'Processes that the driver lists on the GPU, by type.',
-      readings.flatMap(({ gpu, labels }) =>
-        (['compute', 'graphics'] as const).map(
-          (type): Value => [{ ...labels, type }, countProcesses(gpu, type)],
-        ),
-      ),
-    ),
     ...gaugesOf(readings, GPU_GAUGES),
   ];
 }
@@ -167,12 +136,12 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
 /** null: unknown, or those of its instances. */
 function withoutClaim({ gpu, intruders }: Reading): number | null {
   if (isDivided(gpu)) return null;
-  return gpu.lease === null && gpu.shares.length === 0 ? countProcesses(gpu, 'compute') : intruders;
+  return gpu.lease === null && gpu.shares.length === 0 ? countComputing(gpu) : intruders;
 }
 
 /** null: the driver doesn't list them. */
-function countProcesses({ processes }: GPUStatus, wanted: 'compute' | 'graphics'): number | null {
-  return processes === null ? null : processes.filter(({ type }) => type === wanted).length;
+function countComputing({ processes }: GPUStatus): number | null {
+  return processes?.filter(({ type }) => type === 'compute').length ?? null;
 }
 
 /** The times are those of records, which any user may have written. */
@@ -180,19 +149,10 @@ function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
   const leased = readings.flatMap(({ gpu: { lease }, labels, idleSeconds }) => {
     if (lease === null) return [];
     const since = pastTime(lease.since, now);
-    const until = futureTime(lease.until, now);
-    return [{ labels: { ...labels, ...userLabels(lease) }, since, until, idleSeconds }];
+    return [{ labels: { ...labels, ...userLabels(lease) }, since, idleSeconds }];
   });
   return gaugesOf(leased, {
     gpu_owner_gpu_leased: ['The user who has leased the GPU; always 1.', () => 1],
-    gpu_owner_gpu_lease_start_time_seconds: [
-      'When the lease began, since 1970.',
-      ({ since }) => since && since / 1_000,
-    ],
-    gpu_owner_gpu_lease_end_time_seconds: [
-      'When the time limit of the job ends the lease, since 1970.',
-      ({ until }) => until && until / 1_000,
-    ],
     gpu_owner_gpu_leased_seconds: [
       'How long the GPU has been leased.',
       ({ since }) => since && (now - since) / 1_000,
@@ -214,16 +174,12 @@ function shareFamilies(readings: readonly Reading[]): Family[] {
       "What a share's processes use of the GPU's memory.",
       ({ usedBytes }) => usedBytes,
     ],
-    gpu_owner_share_overused: [
-      'Whether the processes of a share use more than it has (1).',
-      ({ bytes, usedBytes }) => (usedBytes === null ? null : Number(usedBytes > bytes)),
-    ],
   });
 }
 
 /** @param gpus how many GPUs and instances there are; null: unknown */
 function queueFamilies(lockDirectory: string | undefined, gpus: number | null, now: number): Family[] {
-  const { waiting, counts } = readActivity(lockDirectory);
+  const { waiting } = readActivity(lockDirectory);
   const single = (name: string, help: string, value: number | null) => gauge(name, help, [[{}, value]]);
   const active = waiting.filter(({ isSuspended }) => !isSuspended);
   const begins = active.flatMap(({ info: { since } }) => pastTime(since, now) ?? []);
@@ -246,75 +202,6 @@ function queueFamilies(lockDirectory: string | undefined, gpus: number | null, n
       'How long the claim that has waited longest has waited, without suspended ones; 0: nobody waits.',
       active.length > 0 && begins.length === 0 ? null : longest / 1_000,
     ),
-    counter('gpu_owner_claims_granted_total', 'Claims that were given GPUs.', counts.granted),
-    counter(
-      'gpu_owner_handovers_total',
-      'Claims that were given GPUs after they had waited.',
-      counts.handedOver,
-    ),
-    counter(
-      'gpu_owner_claims_refused_total',
-      'Claims that were given none, at once or in time.',
-      counts.refused,
-    ),
-  ];
-}
-
-/** How many GPUs there are, MIG instances apart; null: the driver doesn't tell. */
-export function countCards(gpus: readonly { index: number }[]): number | null {
-  return new Set(gpus.map(({ index }) => index)).size || null;
-}
-
-/** By the path of a ledger: a server is asked again and again. */
-const ledgers = new Map<string, LedgerSums>();
-
-/** None where the machine has no ledger of usage. */
-async function usageFamilies(lockDirectory: string | undefined, gpus: number | null): Promise<Family[]> {
-  const path = ledgerOf(lockDirectory);
-  if (path === null) return [];
-  const ledger = ledgers.get(path) ?? new LedgerSums(path, Date.now() - bootMilliseconds());
-  ledgers.set(path, ledger);
-  const { users } = await ledger.read(gpus);
-  const sums = users.filter(({ leases }) => leases > 0);
-  const each = (name: string, help: string, value: (sum: UserSums) => number): Family => ({
-    name,
-    type: 'counter',
-    help,
-    samples: sums.map((sum) => ({ labels: userLabels(sum), value: value(sum) })),
-  });
-  return [
-    each('gpu_owner_user_leases_total', 'Leases of the user that began since boot.', ({ leases }) => leases),
-    each(
-      'gpu_owner_user_gpu_seconds_total',
-      'For how long the user has held GPUs by leases that began since boot, to the last minute.',
-      ({ gpuSeconds }) => gpuSeconds,
-    ),
-    each(
-      'gpu_owner_user_energy_joules_total',
-      'Energy of GPUs that the user held, as far as it was read.',
-      ({ energyJoules }) => energyJoules,
-    ),
-  ];
-}
-
-/** None where no `gpu-owner enforce` has run since boot. */
-function enforceFamilies(): Family[] {
-  const look = lastLook();
-  if (look === null) return [];
-  const samples = Object.entries(readState().counters).map(([action, value]) => ({
-    labels: { action },
-    value,
-  }));
-  return [
-    {
-      name: 'gpu_owner_enforce_actions_total',
-      type: 'counter',
-      help: 'What gpu-owner enforce has done since boot: warnings, SIGTERM (terminate), SIGKILL (kill).',
-      samples,
-    },
-    gauge('gpu_owner_enforce_last_look_timestamp_seconds', 'When gpu-owner enforce last looked.', [
-      [{}, look / 1_000],
-    ]),
   ];
 }
 
@@ -339,19 +226,9 @@ function pastTime(time: string | null, now: number): number | null {
   return at <= now && at >= now - bootMilliseconds() - CLOCK_TOLERANCE_MS ? at : null;
 }
 
-/** The end of a time limit; it may be over. null: unknown, or absurd. */
-function futureTime(time: string | undefined, now: number): number | null {
-  const at = Date.parse(time ?? '');
-  return Math.abs(at - now) <= MAX_TIME_LIMIT_MS ? at : null;
-}
-
-function counter(name: string, help: string, value: number): Family {
-  return { name, type: 'counter', help, samples: [{ labels: {}, value }] };
-}
-
 function gauge(name: string, help: string, values: readonly Value[]): Family {
   const samples = values.flatMap(([labels, value]): MetricSample[] =>
     typeof value === 'number' && Number.isFinite(value) ? [{ labels, value }] : [],
   );
-  return { name, type: 'gauge', help, samples };
+  return { name, help, samples };
 }

@@ -19,7 +19,7 @@ export function readExposition(text: string): ReadSample[] {
     .slice(0, -1)
     .split('\n')
     .flatMap((line) => {
-      const type = new RegExp(`^# TYPE (${NAME}) (?:gauge|counter|histogram)$`).exec(line)?.[1];
+      const type = new RegExp(`^# TYPE (${NAME}) gauge$`).exec(line)?.[1];
       if (type !== undefined) types.add(type);
       if (type !== undefined || new RegExp(`^# HELP ${NAME} .+$`).test(line)) return [];
       const [, name = '', labels = '', ...rest] = SAMPLE.exec(line) ?? [];

@@ -87,14 +87,12 @@ test('docs/metrics.md has a row for every metric of a machine, with its labels, 
     const own = labelsOf(labels);
     return own.length === 0 ? name : `${name}{${own.join(',')}}`;
   });
-  const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8').split('\n## A sweep')[0] as string;
+  const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8');
   const rows = [...page.matchAll(/^\| `(gpu_owner_[^`]+)`/gm)].map(([, name]) => name);
-  // Only of idle GPUs and of shares, and where `gpu-owner enforce` runs.
+  // Only of idle GPUs and of shares.
   const sometimes = [
     'gpu_owner_gpu_idle_seconds{user,uid}',
-    ...['bytes', 'used_bytes', 'overused'].map((name) => `gpu_owner_share_${name}{user,uid,pid}`),
-    'gpu_owner_enforce_actions_total{action}',
-    'gpu_owner_enforce_last_look_timestamp_seconds',
+    ...['bytes', 'used_bytes'].map((name) => `gpu_owner_share_${name}{user,uid,pid}`),
   ];
   expect(rows.filter((row) => row !== undefined && sometimes.includes(row))).toEqual(sometimes);
   expect(rows.filter((row) => row === undefined || !sometimes.includes(row))).toEqual([
@@ -166,7 +164,7 @@ test('readers of the file always read one whole text', async () => {
   const names = new Set<string>();
   while (writing) {
     const samples = readExposition(readFileSync(file, 'utf8'));
-    expect(samples.at(-1)?.name).toBe('gpu_owner_scrape_duration_seconds');
+    expect(samples.at(-1)?.name).toBe('gpu_owner_longest_wait_seconds');
     versions.add(statSync(file, { bigint: true }).mtimeNs);
     for (const name of readdirSync(directory)) if (name.endsWith('.prom')) names.add(name);
     await pause(1);

@@ -1,5 +1,4 @@
 export { AcquisitionLock } from './acquisition-lock.ts';
-export { type ClaimCounts, claimCounts, countClaim } from './counts.ts';
 export {
   type Awaiting,
   awaiting,

@@ -3,7 +3,7 @@ import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
 import { reuseAnswer } from '../../platform/index.ts';
 import { freshExposition } from '../../prometheus/index.ts';
 import { LedgerSums } from '../../usage/index.ts';
-import { countCards, machineFamilies } from '../machine-metrics.ts';
+import { machineFamilies } from '../machine-metrics.ts';
 import type { Feed } from './feed.ts';
 import type { StreamMachine, UsageAnswer } from './shapes.ts';
 
@@ -52,9 +52,9 @@ function usageAnswer(feed: Feed, { lockDirectory }: DiscoveryRequest): () => Pro
   return async () => {
     const path = ledgerOf(lockDirectory);
     if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path, Date.now() - USAGE_MS);
-    const { days, users } = (await ledger?.read(
-      countCards((await feed.current())[0]?.snapshot?.gpus ?? []),
-    )) ?? { days: [], users: [] };
+    const gpus = (await feed.current())[0]?.snapshot?.gpus ?? [];
+    const cards = new Set(gpus.map(({ index }) => index)).size || null;
+    const { days, users } = (await ledger?.read(cards)) ?? { days: [], users: [] };
     const sum = (hours: readonly number[]) => hours.reduce((all, each) => all + each, 0);
     const answer: UsageAnswer = {
       days,
