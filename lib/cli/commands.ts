@@ -50,5 +50,4 @@ export const INTERNAL: Commands = {
     'KEEP_ENVIRONMENT',
   ),
   mover: entry('move waiting jobs between machines', () => import('./internal.ts'), 'MOVER'),
-  'settle-move': entry('decide where a job that moves starts', () => import('./internal.ts'), 'SETTLE_MOVE'),
 };

@@ -27,7 +27,6 @@ const GROUPS = [
       ...placeholderOption(
         'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
       ),
-      claimant: { value: 'PID', help: 'accept GPUs on which only this process runs', isHidden: true },
       as: { value: 'TEXT', help: "show others this text as the holder's command" },
       ...VISIBLE_DEVICES,
       'lock-timeout': {
@@ -48,7 +47,7 @@ async function hold(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const limit = parseTimeLimit(undefined, undefined);
   const settings = checkClaim(values, {
     command: values.as || shellWords(['gpu-owner', 'hold', ...args]),
-    ...(values.claimant === undefined ? {} : { claimantPid: Number(values.claimant) }),
+    claimantPid: process.ppid, // contexts outlive a claim, and are no reason not to have a GPU again
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });
   const limits = waitLimits(values, false);

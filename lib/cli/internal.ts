@@ -40,25 +40,19 @@ export const KEEP_ENVIRONMENT: Command = {
 };
 
 export const MOVER: Command = {
-  usage: '',
-  about: 'Moves waiting jobs between machines, until none is left that may move.',
+  usage: '[KEY find|confirm|cancel KEY]',
+  about:
+    'Moves waiting jobs between machines. KEY: says what has become of a job in this place, or decides it.',
   groups: NO_OPTIONS,
-  run: async () => {
-    const { followJobs, hostOf, Mover, MovingJobs } = await import('../fleet/index.ts');
-    await new Mover(new MovingJobs(), hostOf, followJobs).run();
-    process.exit(); // connections may still be closing
-  },
-};
-
-export const SETTLE_MOVE: Command = {
-  usage: 'KEY find|confirm|cancel KEY',
-  about: 'Says what has become of a job in one of its places, or decides it.',
-  groups: NO_OPTIONS,
-  run: async ({ positionals: [key = '', name, other] }) => {
+  run: async ({ positionals: [key, name, other] }) => {
+    if (key === undefined) {
+      const { followJobs, hostOf, Mover, MovingJobs } = await import('../fleet/index.ts');
+      await new Mover(new MovingJobs(), hostOf, followJobs).run();
+      process.exit(); // connections may still be closing
+    }
     const { JobStore, parseMove, settleMove } = await import('../jobs/index.ts');
     const isPlain = name === 'confirm' || name === 'find';
-    if (!isPlain && (name !== 'cancel' || other === undefined))
-      throw usage('settle-move is for gpu-owner itself');
+    if (!isPlain && (name !== 'cancel' || other === undefined)) throw usage('mover is for gpu-owner itself');
     const action = isPlain ? name : { cancel: parseMove(other ?? '').key };
     print(JSON.stringify([await settleMove(JobStore.open(), parseMove(key).key, action)]));
   },

@@ -25,7 +25,6 @@ const GROUPS = [
       json: {
         help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, jobs, problem } instead; with --interval, a line every DURATION',
       },
-      'no-jobs': { help: 'with --json: no jobs; for gpu-owner itself', isHidden: true },
       ...HOSTS,
       ...SIMULATE,
     },
@@ -42,8 +41,7 @@ async function top(parsed: Parsed<typeof GROUPS>): Promise<void> {
   );
   if (isForHosts(values)) return topOfHosts(parsed, interval);
   const view = new MachineView(request, true);
-  if (values.json)
-    return printJSON(view, values.interval === undefined ? null : interval, !values['no-jobs']);
+  if (values.json) return printJSON(view, values.interval === undefined ? null : interval);
   const { plainPicture, runTop } = await loadTop();
   if (isScreen()) return runTop(view, (onLook) => view.watch(interval, onLook));
   const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS)) + end);
@@ -75,12 +73,11 @@ async function topOfHosts({ values }: Parsed<typeof GROUPS>, interval: number): 
   if (view.machines.every(({ snapshot }) => snapshot === null)) process.exitCode = EXIT_CODES.ERR_NO_DRIVER;
 }
 
-/** Prints a snapshot per line. @param interval null: one @param hasJobs with the jobs of this user */
-async function printJSON(view: MachineView, interval: number | null, hasJobs: boolean): Promise<void> {
+/** Prints a snapshot per line. @param interval null: one */
+async function printJSON(view: MachineView, interval: number | null): Promise<void> {
   const show = () => {
     if (view.snapshot === null) return;
-    const jobs = hasJobs ? { jobs: view.jobs } : {};
-    print(JSON.stringify([{ ...view.snapshot, ...jobs, problem: view.problem }]));
+    print(JSON.stringify([{ ...view.snapshot, jobs: view.jobs, problem: view.problem }]));
   };
   if (interval === null) return view.look().then(show);
   // Readers must not take a driver that hangs for a connection that does.

@@ -21,7 +21,7 @@ import {
 
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;
-const FEED = ['top', '--json', '--no-jobs', `--interval=${FEED_INTERVAL_MS}ms`];
+const FEED = ['top', '--json', `--interval=${FEED_INTERVAL_MS}ms`];
 /** Silence after which a host counts as failed, and its last answer as outdated. */
 const QUIET_MS = 10_000;
 /** How long to wait for a host's first answer before a job joins the queue of another one. */
@@ -424,7 +424,7 @@ export class Mover {
   /** Asks a host about one of its places. null: no answer, and for a while it isn't asked about this place again */
   async #ask1(job: MovingJob, place: Place, words: readonly string[]): Promise<PlaceState | null> {
     if (this.#isPaused(job, place.key)) return null;
-    const all = ['settle-move', place.key, ...words];
+    const all = ['mover', place.key, ...words];
     const answer = await this.#inTurn(place.host, () =>
       commandOnHost(this.#hostOf(place.host), all, TIMEOUT_MS),
     );

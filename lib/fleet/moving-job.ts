@@ -246,5 +246,5 @@ function isThere(pid: number): boolean {
 function isMover(pid: number): boolean {
   if (!isThere(pid)) return false;
   // there is no /proc
-  return ifPossible(() => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes('mover'), true);
+  return ifPossible(() => readFileSync(`/proc/${pid}/cmdline`, 'utf8').endsWith('\0mover\0'), true);
 }

@@ -63,7 +63,7 @@ export function exitCodeOf(codes: readonly string[]): number {
 
 /** The first one if none says how busy it is. */
 async function firstQueue(hosts: readonly Host[], wanted: Wanted): Promise<Host> {
-  const answers = await askHosts(hosts, 'machines', ['top', '--json', '--no-jobs'], TIMEOUT_MS, () => {});
+  const answers = await askHosts(hosts, 'machines', ['top', '--json'], TIMEOUT_MS, () => {});
   const known = hosts.flatMap((host, i) => {
     const snapshot = answers[i]?.records?.[0];
     return snapshot === undefined ? [] : [{ host, snapshot }];

@@ -258,9 +258,7 @@ def claim(
         if kept is not None:
             return kept
         _tell_of_unreferenced()
-        env, uses_cuda = claimant_environment(made, count, words)
-        if uses_cuda:  # contexts outlive a claim, and are no reason not to have a GPU again
-            args.append(f"--claimant={os.getpid()}")
+        env = claimant_environment(made, count, words)
         holder = Holder(words, args, env, why_hidden(), own_note())
         try:
             holding = Holding(holder, holder.answer(), caller())

@@ -195,12 +195,12 @@ def outer_environment() -> Dict[str, str]:
     return env
 
 
-def claimant_environment(made: Claim, count: int, command: Sequence[str]) -> Tuple[Dict[str, str], bool]:
-    """For `hold`, with the GPUs that CUDA shows here; and whether CUDA runs in this process."""
+def claimant_environment(made: Claim, count: int, command: Sequence[str]) -> Dict[str, str]:
+    """For `hold`, with the GPUs that CUDA shows here."""
     env = outer_environment()
     bound = cuda_devices()
     if bound is None:
-        return env, False
+        return env
     # CUDA is bound to some GPUs for the life of this process.
     from .machine import snapshot
 
@@ -225,7 +225,7 @@ def claimant_environment(made: Claim, count: int, command: Sequence[str]) -> Tup
         numbered = [gpu.uuid for gpu in known.values() if gpu.uuid and gpu.instance is None]
         env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         env["CUDA_VISIBLE_DEVICES"] = ",".join(str(numbered.index(gpu.uuid)) for gpu in left)
-    return env, True
+    return env
 
 
 def can_be_wide(holding: Holding, command: Sequence[str]) -> bool:

@@ -147,7 +147,7 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
     const there = () =>
       machines
         .flatMap(living)
-        .filter((pid) => /settle-move|--json|gpu-owner-keeper\0wait/.test(wordsOf(pid).join('\0')));
+        .filter((pid) => /\0mover\0|--json|gpu-owner-keeper\0wait/.test(wordsOf(pid).join('\0')));
     /** How often each was done: a silent host counts if processes of it were stopped, a killed one if there was one. */
     const faults = { here: 0, there: 0, cut: 0, silent: 0, agent: 0 };
     /** Each of them, before a job that blocks a host ends. */

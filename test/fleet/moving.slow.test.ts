@@ -26,13 +26,13 @@ const RESTING = 50;
 const KILLS = (
   [
     ['--move=.*:held', 'after'],
-    ['settle-move.* cancel', 'after'],
-    ['settle-move.* confirm', 'after'],
+    ['mover.* cancel', 'after'],
+    ['mover.* confirm', 'after'],
     ['--move=.*--wait', 'after'],
     ['--move=.*--wait', 'before'],
     ['--move=.*:held', 'before'],
-    ['settle-move.* cancel', 'before'],
-    ['settle-move.* confirm', 'before'],
+    ['mover.* cancel', 'before'],
+    ['mover.* confirm', 'before'],
   ] as const
 ).slice(0, process.env.GPU_OWNER_SOAK ? 8 : 3);
 
@@ -418,7 +418,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const old = Date.now() / 1_000 - 2 * 86_400;
     utimesSync(join(moving, '3.cancel'), old, old);
     const [ssh, asked] = [file('gone-ssh'), file('gone-asked')];
-    const note = `echo "$(date +%s%3N) $(printf %s "\${last##* }" | base64 -d | grep -o 'settle-move.*')" >>'${asked}'`;
+    const note = `echo "$(date +%s%3N) $(printf %s "\${last##* }" | base64 -d | grep -o 'mover.*')" >>'${asked}'`;
     const script = `for word; do last=$word; done\n${note}\necho 'ssh: connect to host gone: No route to host' >&2\nexit 255`;
     writeFileSync(ssh, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
     const mover = hosts.viewer.start([launcher, 'mover'], {
@@ -427,7 +427,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const timesOf = (key: string) =>
       readFileSync(asked, { encoding: 'utf8', flag: 'a+' })
         .split('\n')
-        .filter((line) => line.includes(`settle-move ${key.repeat(32)}`))
+        .filter((line) => line.includes(`mover ${key.repeat(32)}`))
         .map((line) => Number(line.split(' ')[0]));
     await until(() => mover.exitCode !== null || (timesOf('1').length >= 2 && timesOf('2').length >= 2));
     const [first = 0, second = 0] = timesOf('2');
