@@ -9,6 +9,8 @@ import { failureText } from './messages.ts';
 const SLACK_MS = 1_000;
 /** How long a wait for changes of the queue takes at most, in ms. */
 const CHANGED_MS = 5_000;
+/** Between two messages that the queue has changed, in ms. */
+const MIN_CHANGED_MS = 50;
 
 /** Tasks that one host may have at a time: each takes a descriptor of this process. */
 const MAX_TASKS = 256;
@@ -228,9 +230,12 @@ export class WorkerSession {
   async #tellChanges(): Promise<void> {
     const { queue } = this.#options;
     const { signal } = this.#closed;
-    for (let seen = queue.changeCount; !signal.aborted; seen = queue.changeCount) {
+    for (let seen = queue.changeCount; !signal.aborted; ) {
       await queue.changed(CHANGED_MS, signal, seen).catch(() => sleep(CHANGED_MS, signal));
       if (queue.changeCount !== seen) this.#send({ changed: true });
+      seen = queue.changeCount;
+      // A queue that is closed or was removed answers at once, each time.
+      await sleep(MIN_CHANGED_MS, signal);
     }
   }
 

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ManagerConnection, RemoteQueue, WorkerSession } from '../../../lib/sweeps/protocol/index.ts';
 import { openQueue } from '../../../lib/sweeps/queue/index.ts';
@@ -107,6 +108,22 @@ test('a task that is cancelled is taken from the worker, which hears of changes'
   await remote.changed(10_000, undefined, seen);
   await until(() => signal.aborted);
   expect(await remote.requeue(token, 'it was cancelled')).toBe(false);
+});
+
+test('a queue that was removed or closed is not asked without end', async () => {
+  session.close(false);
+  let count = 0;
+  const broken = {
+    get changeCount() {
+      return count;
+    },
+    // As a queue answers whose files are gone; in the end it is silent, so that a failure of this test is none of all.
+    changed: () => (count < 1_000 ? Promise.resolve(void count++) : new Promise(() => {})),
+  } as unknown as Queue;
+  const own = { host: 'gpu1', begin, send: () => {}, onFailure: () => {}, hear: () => {} };
+  session = new WorkerSession({ ...own, queue: broken });
+  await sleep(300);
+  expect(count).toBeLessThan(50);
 });
 
 test('the manager’s words reach the worker, and the worker’s the manager', async () => {
