@@ -17,7 +17,6 @@ export {
   cancelTasks,
   type ExperimentLocation,
   isOnServer,
-  type Needs,
   QUEUE_URLS,
   RETRIED_STATES,
   resolveTask,

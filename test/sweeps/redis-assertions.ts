@@ -28,7 +28,7 @@ for number, id in ipairs(redis.call('ZRANGE', P .. 'order', 0, -1)) do
   end
   local starts = tonumber(made or 0) + tonumber(stalls or 0) - (status.forgiven or 0) + (state == 'active' and 1 or 0)
   found.tasks[#found.tasks + 1] = {id = id, number = number, name = name, state = state, starts = starts,
-    places = cjson.decode(data).places, attempts = attempts}
+    places = cjson.decode(cjson.decode(data).places), attempts = attempts}
 end
 for _, list in ipairs({'wait', 'active', 'paused'}) do found.jobs[list] = redis.call('LLEN', B .. list) end
 for _, set in ipairs({'prioritized', 'delayed'}) do found.jobs[set] = redis.call('ZCARD', B .. set) end

@@ -353,7 +353,7 @@ test
       cwd: experiment.project,
     });
     expect(stdout).toMatch(/^code 0$/m);
-    expect(stdout).toMatch(/disk \(or the quota\) is full|no space left on device/);
+    expect(stdout).toMatch(/disk is full|no space left on device/);
     expect(new Set(stdout.match(/^grid_\d+_\d(?=,)/gm)).size).toBe(12);
     expect(stdout.match(/^grid_\d+_\d(?=,)/gm)).toHaveLength(12);
   });

@@ -7,13 +7,13 @@ import { locationOf, QUEUE, sameQueue } from './queue-options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
-import { NEEDS, taskNeeds } from './worker-options.ts';
+import { GPUS_PER_TASK, gpusPerTask } from './worker-options.ts';
 
 const GROUPS = [
   {
     options: {
       stay: { help: 'keep running after the last task has ended, until a signal comes' },
-      ...NEEDS,
+      ...GPUS_PER_TASK,
       ...QUEUE,
     },
   },
@@ -26,7 +26,6 @@ async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const location = locationOf(values);
   const protocol = await protocolSettings(values);
-  const needs = taskNeeds(values);
   const stay = values.stay === true;
   const sweep = await openSweepIfAny(await sweepSource(parsed, location.directory));
   // Workers that ask over TCP know themselves what to run.
@@ -36,7 +35,15 @@ async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
     const screen = plainScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = screenReporter(screen, (end) => summary(end, values, false));
-    const options = { ...experiment, own: null, protocol, stay, needs, reporter, resumeCommand };
+    const options = {
+      ...experiment,
+      own: null,
+      protocol,
+      stay,
+      gpusPerTask: gpusPerTask(values),
+      reporter,
+      resumeCommand,
+    };
     process.exitCode = exitCode(await new SweepRun(options).run(sweep));
   });
 }

@@ -98,7 +98,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     try {
       const shown = screenReporter(screen, (end) => summary(end, values, true));
       const reporter = background === null ? shown : notingReporter(shown, background);
-      const options = { ...experiment, own: { request, hosts }, needs: request.needs, reporter };
+      const options = { ...experiment, own: { request, hosts }, gpusPerTask: request.gpusPerTask, reporter };
       process.exitCode = exitCode(await new SweepRun(options).run(sweep));
     } finally {
       screen.end();

@@ -1,13 +1,12 @@
 import { checkOptions, type Settings } from '../../claims/index.ts';
 import { parseDuration, shellWords } from '../../platform/index.ts';
-import type { Needs, WorkerRequest } from '../../sweeps/index.ts';
+import type { WorkerRequest } from '../../sweeps/index.ts';
 import {
   COUNTS,
   DURATIONS,
   MEMORY,
   placeholderOption,
   refusePreemptibleShare,
-  SIZES,
   TOGETHER,
 } from '../claim-options.ts';
 import { claimOptions, NAMES } from '../claim-values.ts';
@@ -40,17 +39,12 @@ export function workerOptions(gpus: string) {
   } satisfies OptionTable;
 }
 
-/** Options that say what each task needs, for commands without workers. */
-export const NEEDS = {
+/** For commands without workers. */
+export const GPUS_PER_TASK = {
   'gpus-per-task': {
     value: 'N',
     help: 'leave the tasks to `exp worker` with N GPUs for each (default 1)',
     candidates: COUNTS,
-  },
-  'min-free-memory': {
-    value: 'SIZE',
-    help: 'leave the tasks to `exp worker` on GPUs with SIZE of free memory',
-    candidates: SIZES,
   },
 } satisfies OptionTable;
 
@@ -63,7 +57,7 @@ export function workerRequest(
   const grace = values.grace === undefined ? null : parseDuration(values.grace, '--grace');
   return {
     settings,
-    needs: needsOf(values, settings),
+    gpusPerTask: values['gpus-per-task'] === undefined ? null : settings.request.count,
     gpus: values.gpus ?? null,
     byDefault,
     grace,
@@ -71,13 +65,13 @@ export function workerRequest(
   };
 }
 
-/** Reads what each task needs, as far as the user says it: with {@link workerOptions} or {@link NEEDS}. @throws ERR_INVALID_ARGUMENT */
-export function taskNeeds(values: InferValues<typeof NEEDS>): Partial<Needs> {
-  return needsOf(values, taskSettings(values));
+/** How many GPUs each task gets, if the user says it. @throws ERR_INVALID_ARGUMENT */
+export function gpusPerTask(values: InferValues<typeof GPUS_PER_TASK>): number | null {
+  return values['gpus-per-task'] === undefined ? null : taskSettings(values).request.count;
 }
 
 function taskSettings(
-  values: InferValues<typeof NEEDS> & {
+  values: InferValues<typeof GPUS_PER_TASK> & {
     preemptible?: true | undefined;
     memory?: string | undefined;
     together?: true | undefined;
@@ -90,12 +84,4 @@ function taskSettings(
     ...(command === undefined ? {} : { command }),
     ...(values.preemptible ? { class: 'preemptible' as const } : {}),
   });
-}
-
-/** Configuration files speak of this machine, not of tasks. */
-function needsOf(values: InferValues<typeof NEEDS>, { request }: Settings): Partial<Needs> {
-  return {
-    ...(values['gpus-per-task'] === undefined ? {} : { gpus: request.count }),
-    ...(values['min-free-memory'] === undefined ? {} : { memory: request.criteria.minFreeMemory ?? 0 }),
-  };
 }

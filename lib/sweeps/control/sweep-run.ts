@@ -5,7 +5,6 @@ import type { Sweep } from '../files/index.ts';
 import { describeEvent, firstLine, Manager } from '../manager/index.ts';
 import { Eta, isOver, type RunProgress, readFailures, readProgress } from '../progress/index.ts';
 import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
-import type { Needs } from '../queue/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import type { Experiment, Reporter, RunEnd, RunView } from './experiment.ts';
 import { type HostRequest, HostWorkers } from './host-workers.ts';
@@ -15,8 +14,8 @@ interface SweepRunOptions extends Experiment {
   reporter: Reporter;
   /** Workers of this process, or on other machines over ssh; null: other processes have them all, as with `exp manager`. */
   own: { request: WorkerRequest; hosts: HostRequest | null } | null;
-  /** Needs of the tasks of the list, as far as the user has said them. */
-  needs: Partial<Needs>;
+  /** How many GPUs each task of the list gets, if the user has said it. */
+  gpusPerTask: number | null;
   /** How workers that ask over TCP are served; absent: they aren't. */
   protocol?: ProtocolSettings;
   /** Without own workers: goes on when every task has ended. */
@@ -75,13 +74,13 @@ export class SweepRun {
 
   /** @param sweep null: what the queue has */
   async run(sweep: Sweep | null): Promise<RunEnd> {
-    const { signals, own, needs, protocol } = this.#options;
+    const { signals, own, gpusPerTask, protocol } = this.#options;
     try {
       await this.#manager.begin();
       // First: where that can't be, nothing is to be changed. Requests wait until the tables are read.
       await this.#service?.listen(this.#manager.manages);
       const requireCommands = protocol === undefined || protocol.endpoints.length === 0;
-      if (Object.keys(needs).length > 0) await this.#options.queue.setNeeds(needs);
+      if (gpusPerTask !== null) await this.#options.queue.setGPUsPerTask(gpusPerTask);
       const adding = { requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
@@ -193,7 +192,7 @@ export class SweepRun {
       if (text !== null) logEvent(text);
       if (event.type === 'failed') onFailure(event.task.name, event.error);
     };
-    const { workers, ...settings } = await settingsFor(request, await queue.needs());
+    const { workers, ...settings } = await settingsFor(request, await queue.gpusPerTask());
     const wanted = Math.max(1, counts.pending + counts.active);
     const host = this.#host;
     return new WorkerPool({ ...settings, queue, project, host, workers: Math.min(workers, wanted), report });

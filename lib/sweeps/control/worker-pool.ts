@@ -12,8 +12,8 @@ import { discover } from '../../status/index.ts';
 import { describeEvent, firstLine } from '../manager/index.ts';
 import { type Progress, readProgress } from '../progress/index.ts';
 import type { Project } from '../project/index.ts';
-import { LEAST_NEEDS, type Needs, type WorkerInfo, type WorkerQueue } from '../queue/index.ts';
-import { refuseTooLittle, Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
+import type { WorkerInfo, WorkerQueue } from '../queue/index.ts';
+import { refuseTooFew, Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
 import type { Experiment, WorkerLine } from './experiment.ts';
 
 /** How a user wants workers to claim GPUs and to end. */
@@ -22,8 +22,8 @@ export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
   gpus: string | null;
   /** How many workers if nothing is said; null: it must be said. */
   byDefault: number | null;
-  /** Needs of the tasks of the list, as far as the user has said them. */
-  needs: Partial<Needs>;
+  /** How many GPUs each task of the list gets, if the user has said it. */
+  gpusPerTask: number | null;
 }
 
 /** How the workers of a process claim GPUs and end. */
@@ -43,16 +43,12 @@ export interface WorkerSettings {
  * @throws as {@link countWorkers}
  */
 export async function settingsFor(
-  { gpus, byDefault, needs, ...rest }: WorkerRequest,
-  tasks: Needs = LEAST_NEEDS,
+  { gpus, byDefault, gpusPerTask, ...rest }: WorkerRequest,
+  needed = 1,
 ): Promise<WorkerSettings> {
-  const { request } = rest.settings;
-  const { minFreeMemory } = request.criteria;
-  const count = needs.gpus ?? tasks.gpus;
-  const memory = needs.memory ?? Math.max(minFreeMemory ?? 0, tasks.memory);
-  const criteria = { ...request.criteria, minFreeMemory: memory === 0 ? null : memory };
-  const settings = { ...rest.settings, request: { ...request, count, criteria } };
-  refuseTooLittle(tasks, { gpus: count, memory });
+  const count = gpusPerTask ?? needed;
+  const settings = { ...rest.settings, request: { ...rest.settings.request, count } };
+  refuseTooFew(needed, count);
   return { ...rest, settings, workers: await countWorkers(settings, gpus, byDefault) };
 }
 
@@ -300,7 +296,7 @@ export async function runWorkers({
   project,
   ...request
 }: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; progress: Progress | null }> {
-  const settings = await settingsFor(request, await queue.needs());
+  const settings = await settingsFor(request, await queue.gpusPerTask());
   const report = (event: WorkerEvent) => {
     const text = describeEvent(event);
     if (text !== null) tell(text);

@@ -36,7 +36,7 @@ export async function runWorkersOfManager(
   connection.listen({ drain: end('drain'), stop: end('stop') });
   const queue = new RemoteQueue(connection);
   try {
-    const { workers, ...settings } = await settingsFor(request, await queue.needs());
+    const { workers, ...settings } = await settingsFor(request, await queue.gpusPerTask());
     // Commands are no part of this conversation.
     delete process.env.GPU_OWNER_ERRORS;
     const { pending, active } = await queue.counts();

@@ -11,19 +11,12 @@ import {
   tallyOf,
 } from '../progress/index.ts';
 import type { Project } from '../project/index.ts';
-import {
-  CommandConflictError,
-  type Counts,
-  type Enqueued,
-  type Management,
-  type Queue,
-  QueueRemovedError,
-} from '../queue/index.ts';
+import { type Counts, type Management, type Queue, QueueRemovedError } from '../queue/index.ts';
 import { findLeft, noteSearch, SearchRun, type WorkersHere } from '../search/index.ts';
 import { ResultTables, refuseUnusable, tablePath } from '../tables/index.ts';
 import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
-import { findOtherCommands, refuseCommandless } from './commands.ts';
+import { refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { refuseToWait, refuseUnusableTables } from './unusable-tables.ts';
 
@@ -137,7 +130,7 @@ export class Manager {
     refuseUnusable(sweep.samples(), project.directory);
     if (sweep.search !== null && !isKnownAhead(sweep.search))
       return this.#beginSearch(sweep, sweep.search, options);
-    const enqueued = await this.#add(sweep, options.signal).catch((error) => {
+    const enqueued = await queue.enqueue(sweep.tasks(), options).catch((error) => {
       if (!options.signal.aborted) throw error;
     });
     if (enqueued === undefined) return;
@@ -149,7 +142,8 @@ export class Manager {
       const left = sweep.search === null || !hasOthers ? {} : await findLeft(queue, sweep.search, null, null);
       await noteSearch(queue, sweep.comparison, true, null, left);
     }
-    const { added, known, placed } = enqueued;
+    const { added, known, placed, replaced, failed, unreplaced } = enqueued;
+    await queue.retry({ ids: failed });
     if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
     const repeated = sweep.phases.reduce((sum, { repeatedLines }) => sum + repeatedLines, 0);
@@ -159,6 +153,11 @@ export class Manager {
       const moreRows = placed > 0 ? `, of which ${placed} get one more row` : '';
       this.tell(`${added} of them are new, ${known} are known already${moreRows}`);
     }
+    if (replaced > 0) this.tell(`${replaced} of them get another command`);
+    if (unreplaced > 0)
+      this.tell(
+        `warning: ${unreplaced} of them run or are completed with another command, and keep it; to run them again: gpu-owner exp retry NAME`,
+      );
   }
 
   /** Adds trials from now on. @throws ERR_INVALID_ARGUMENT if it can't */
@@ -203,25 +202,6 @@ export class Manager {
       await queue.changed(MAX_LOOK_INTERVAL_MS, signal, seen);
     }
     return false;
-  }
-
-  /** Adds the tasks. Tasks that wait or have failed get another command, and the failed ones of these run again. */
-  async #add(sweep: Sweep, signal: AbortSignal): Promise<Enqueued> {
-    const { queue } = this.#options;
-    try {
-      return await queue.enqueue(sweep.tasks(), { signal });
-    } catch (error) {
-      if (!(error instanceof CommandConflictError)) throw error;
-    }
-    const { count, failed, kept } = await findOtherCommands(sweep, queue);
-    const enqueued = await queue.enqueue(sweep.tasks(), { signal, replaceCommands: true });
-    await queue.retry({ ids: failed });
-    if (count > 0) this.tell(`${count} of them get another command`);
-    if (kept > 0)
-      this.tell(
-        `warning: ${kept} of them run or are completed with another command, and keep it; to run them again: gpu-owner exp retry NAME`,
-      );
-    return enqueued;
   }
 
   /**

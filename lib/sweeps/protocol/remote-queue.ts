@@ -88,8 +88,8 @@ export class RemoteQueue implements WorkerQueue {
     return this.#ask('paused');
   }
 
-  needs(): ReturnType<WorkerQueue['needs']> {
-    return this.#ask('needs');
+  gpusPerTask(): Promise<number> {
+    return this.#ask('gpusPerTask');
   }
 
   search(): ReturnType<WorkerQueue['search']> {

@@ -129,7 +129,7 @@ export class WorkerSession {
       case 'requeue':
         return this.#requeue(this.#own(first), FAILURE_TEXT(second, 'why'), amount()(third, 'delay'));
       case 'counts':
-      case 'needs':
+      case 'gpusPerTask':
       case 'paused':
       case 'search':
         return (await queue[call]()) as unknown as Value;

@@ -41,26 +41,25 @@ export interface MergedBatch {
 /** @param most tasks, and bytes, of a batch @param add adds one */
 export async function enqueueInBatches(
   specs: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
-  { replaceCommands = false, signal }: EnqueueOptions,
+  { signal }: EnqueueOptions,
   most: { tasks: number; bytes: number },
   add: (batch: Batch) => Promise<Enqueued>,
 ): Promise<Enqueued> {
-  const total: Enqueued = { added: 0, known: 0, placed: 0 };
-  /** By the ids of earlier tasks, if commands may be replaced: two tasks of one sweep must not replace each other's. */
-  const earlier = replaceCommands ? new Map<string, string>() : null;
+  const total = noneEnqueued();
+  /** The commands of earlier tasks by their ids: two tasks of one sweep must not replace each other's. */
+  const earlier = new Map<string, string>();
   let tasks: IncomingTask[] = [];
   let bytes = 0;
   /** The batch that is added while the next one is prepared. */
   let sent: Promise<void> = Promise.resolve();
   const send = async (batch: readonly IncomingTask[]) => {
-    const { added, known, placed } = await add({
+    const { failed, ...counts } = await add({
       tasks: batch,
       merge: (each) => mergeBatch(batch, each, earlier),
     });
-    total.added += added;
-    total.known += known;
-    total.placed += placed;
-    for (const { id, command } of batch) if (command !== NO_COMMAND_TEXT) earlier?.set(id, command);
+    for (const key of Object.keys(counts) as (keyof typeof counts)[]) total[key] += counts[key];
+    total.failed.push(...failed);
+    for (const { id, command } of batch) if (command !== NO_COMMAND_TEXT) earlier.set(id, command);
   };
   const flush = async () => {
     await sent;
@@ -85,20 +84,24 @@ export async function enqueueInBatches(
   return total;
 }
 
-/** @param earlier the commands of earlier batches; null: known tasks keep theirs */
+function noneEnqueued(): Enqueued {
+  return { added: 0, known: 0, placed: 0, replaced: 0, failed: [], unreplaced: 0 };
+}
+
+/** @param earlier the commands of earlier batches */
 function mergeBatch(
   batch: readonly IncomingTask[],
   known: ReadonlyMap<string, KeptTask>,
-  earlier: ReadonlyMap<string, string> | null,
+  earlier: ReadonlyMap<string, string>,
 ): MergedBatch {
-  const enqueued: Enqueued = { added: 0, known: 0, placed: 0 };
+  const enqueued = noneEnqueued();
   const fresh = new Map<string, IncomingTask & { kept: KeptTask }>();
   const merged = new Map<string, KeptTask>();
   const commands = new Map<string, string>();
   for (const task of batch) {
     const { id, spec, command } = task;
     // A task that is active or completed keeps another command than came for it.
-    const came = commands.get(id) ?? earlier?.get(id);
+    const came = commands.get(id) ?? earlier.get(id);
     if (command !== NO_COMMAND_TEXT) commands.set(id, command);
     const { phase, outputDirectory } = spec;
     const before = known.get(id);
@@ -117,11 +120,15 @@ function mergeBatch(
       continue;
     }
     enqueued.known++;
-    const has = came ?? kept.command;
-    if (command !== has && command !== NO_COMMAND_TEXT) {
-      const hasNone = has === NO_COMMAND_TEXT;
-      if (!hasNone && (came !== undefined || earlier === null)) throw conflictError(kept.name, has, command);
-      if (hasNone || (kept.state !== 'active' && kept.state !== 'completed')) kept.command = command;
+    if (command !== (came ?? kept.command) && command !== NO_COMMAND_TEXT) {
+      if (came !== undefined) throw conflictError(kept.name, came, command);
+      const hasNone = kept.command === NO_COMMAND_TEXT;
+      if (!hasNone && (kept.state === 'active' || kept.state === 'completed')) enqueued.unreplaced++;
+      else {
+        kept.command = command;
+        if (!hasNone) enqueued.replaced++;
+        if (!hasNone && kept.state === 'failed') enqueued.failed.push(id);
+      }
     }
     if (spec.retries !== undefined) kept.retries = spec.retries;
     if (!kept.destinations.some((each) => each.phase === phase && each.outputDirectory === outputDirectory)) {
@@ -138,11 +145,8 @@ function mergeBatch(
   return { enqueued, fresh, changed };
 }
 
-/** Thrown for tasks with equal parameters and different commands. */
-export class CommandConflictError extends GPUOwnerError {}
-
-function conflictError(name: string, command: string, other: string): CommandConflictError {
-  return new CommandConflictError(
+function conflictError(name: string, command: string, other: string): GPUOwnerError {
+  return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
     `equal parameters, different commands: ${name}: ${showCommand(command)} and ${showCommand(other)}. A task is its parameters: make them differ.`,
   );

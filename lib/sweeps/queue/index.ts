@@ -6,7 +6,6 @@ import type { Queue } from './queue.ts';
 import { openSQLiteQueue } from './sqlite/index.ts';
 
 export { ChangeNotifier } from './change-notifier.ts';
-export { CommandConflictError } from './enqueue.ts';
 export {
   type Attempt,
   type AttemptInfo,
@@ -16,10 +15,8 @@ export {
   completionsAfter,
   type Deadline,
   type Enqueued,
-  LEAST_NEEDS,
   MAX_DELAY_MS,
   type Management,
-  type Needs,
   NO_PID,
   type Pause,
   type Queue,
@@ -33,7 +30,6 @@ export {
   type WorkerQueue,
 } from './queue.ts';
 export {
-  areDifferent,
   commandText,
   NO_COMMAND_TEXT,
 } from './records.ts';

@@ -22,16 +22,6 @@ export interface WorkerInfo {
   gpus: readonly string[];
 }
 
-/** GPUs that each task of the list needs, or that a worker has for each of its tasks. */
-export interface Needs {
-  gpus: number;
-  /** Free memory of each of them, in bytes; 0: no condition. */
-  memory: number;
-}
-
-/** Needs of a task list for which nothing was said. */
-export const LEAST_NEEDS: Needs = { gpus: 1, memory: 0 };
-
 /** One start of a task by one worker. The methods that end it take its token, also in another process after a restart. */
 export interface Attempt {
   token: string;
@@ -133,6 +123,11 @@ export interface Enqueued {
   known: number;
   /** Known tasks that have got one more destination. */
   placed: number;
+  /** Known tasks that have got another command, and the ids of those of them that have failed. */
+  replaced: number;
+  failed: string[];
+  /** Active and completed tasks, which keep their command although another one came. */
+  unreplaced: number;
 }
 
 /** A search over the tasks of a phase, for those who show or stop them. */
@@ -198,15 +193,13 @@ export interface Queue {
   readonly url: string;
 
   /**
-   * Adds new tasks and names them; known tasks only get new destinations. Works in batches: after a crash, doing it again does the rest.
-   * @param replaceCommands whether known tasks that are neither active nor completed get the new command; otherwise a different command is
-   *   refused
-   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands. Inside of a sweep they are always refused.
-   *   Nothing of that batch is added.
+   * Adds new tasks and names them. Known tasks get new destinations, and the new command unless they are active or completed.
+   * Works in batches: after a crash, doing it again does the rest.
+   * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands among these tasks. Nothing of that batch is added.
    */
   enqueue(
     tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
-    options?: { replaceCommands?: boolean; signal?: AbortSignal },
+    options?: { signal?: AbortSignal },
   ): Promise<Enqueued>;
 
   /** Finds tasks by id, in the order of the ids; null: unknown. */
@@ -256,9 +249,10 @@ export interface Queue {
   resume(): Promise<void>;
   paused(): Promise<Pause | null>;
 
-  /** Keeps what each task of the list needs. Missing values stay as they are. */
-  setNeeds(needs: Partial<Needs>): Promise<void>;
-  needs(): Promise<Needs>;
+  /** Keeps how many GPUs each task of the list needs. */
+  setGPUsPerTask(count: number): Promise<void>;
+  /** 1 where nothing was said. */
+  gpusPerTask(): Promise<number>;
 
   /** Keeps what a search is, instead of the one before. */
   setSearch(search: SearchRecord): Promise<void>;
@@ -317,7 +311,7 @@ export type WorkerQueue = Pick<
   | 'counts'
   | 'paused'
   | 'nextTime'
-  | 'needs'
+  | 'gpusPerTask'
   | 'search'
   | 'report'
   | 'manager'

@@ -11,18 +11,13 @@ import {
   type Value,
   type Values,
 } from '../task/index.ts';
-import { LEAST_NEEDS, type ManagerInfo, type Needs, type Pause, type SearchRecord } from './queue.ts';
+import type { ManagerInfo, Pause, SearchRecord } from './queue.ts';
 
 // A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. A damaged record is an
 // error that names it.
 
 const { amount, among, flag, jsonOf, listOf, Mismatch, matching, nullable, pairOf, record, text, whole } =
   schema;
-
-const MAP: schema.Check<Values> = (value, path) => {
-  if (!isValues(value)) throw new Mismatch(path);
-  return value;
-};
 
 const VALUES: schema.Check<Values> = (stored, path) => {
   let value: Value;
@@ -31,7 +26,8 @@ const VALUES: schema.Check<Values> = (stored, path) => {
   } catch {
     throw new Mismatch(path);
   }
-  return MAP(value, path);
+  if (!isValues(value)) throw new Mismatch(path);
+  return value;
 };
 
 const SHELL = record({ shell: text });
@@ -57,43 +53,33 @@ export function readRecord<T>(what: string, check: schema.Check<T>, stored: unkn
   );
 }
 
+export function destinationsText(destinations: readonly Destination[]): string {
+  return JSON.stringify(destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
+}
+
 export function readDestinations(task: string, stored: string): Destination[] {
   return readRecord(`task ${task}`, jsonOf(DESTINATIONS), stored);
 }
 
-const NAME = { id: text, name: matching(/./s) };
-const TEXTS = record({
-  ...NAME,
+const TASK = record({
+  id: text,
+  name: matching(/./s),
   parameters: VALUES,
   command: jsonOf(COMMAND),
   places: jsonOf(DESTINATIONS),
 });
-const PARTS = record({ ...NAME, parameters: MAP, command: COMMAND, places: DESTINATIONS });
-
 interface StoredTask {
   id: string;
   name: string;
-  parameters?: unknown;
-  command?: unknown;
+  parameters: string;
+  command: string;
   /** The destinations: a list of `[phase, directory]`. */
-  places?: unknown;
+  places: string;
 }
 
-/** Reads a task of texts. @throws ERR_QUEUE if its record is damaged */
+/** @throws ERR_QUEUE if its record is damaged */
 export function taskOf(stored: StoredTask): Task {
-  return readTask(TEXTS, stored);
-}
-
-/** Reads a task of values, as {@link taskOf} does. @param exact the text of parameters that JSON would change */
-export function taskFrom(stored: StoredTask, exact: unknown): Task {
-  return readTask(
-    PARTS,
-    exact === undefined ? stored : { ...stored, parameters: schema.readAs(VALUES, exact) },
-  );
-}
-
-function readTask(check: typeof PARTS, stored: StoredTask): Task {
-  const { places, ...task } = readRecord(`task ${stored.name || stored.id}`, check, stored);
+  const { places, ...task } = readRecord(`task ${stored.name || stored.id}`, TASK, stored);
   return { ...task, destinations: places };
 }
 
@@ -139,10 +125,8 @@ export function readSearch(stored: string | null): SearchRecord | null {
   return stored === null ? null : readRecord('the search', jsonOf(SEARCH), stored);
 }
 
-const NEEDS = record({ gpus: whole(undefined, 1), memory: whole() });
-
-export function readNeeds(stored: string | null): Needs {
-  return stored === null ? LEAST_NEEDS : readRecord('the needs', jsonOf(NEEDS), stored);
+export function readGPUsPerTask(stored: string | null): number {
+  return stored === null ? 1 : readRecord('the GPUs of a task', jsonOf(whole(undefined, 1)), stored);
 }
 
 /** Limits that keep a name with a suffix short enough for a file. */
@@ -180,12 +164,6 @@ function shorten(text: string, bytes: number): string {
 /** A command as text: equal commands have equal texts. */
 export function commandText(command: TaskCommand): string {
   return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
-}
-
-/** Whether two commands are there, and differ. */
-export function areDifferent(one: TaskCommand, other: TaskCommand): boolean {
-  const texts = [one, other].map(commandText);
-  return texts[0] !== texts[1] && !texts.includes(NO_COMMAND_TEXT);
 }
 
 /** The command of a task that came without one, for workers that know themselves what to run. */

@@ -1,5 +1,5 @@
-import type { Needs, Pause, Queue, SearchRecord } from './queue.ts';
-import { readNeeds, readPause, readSearch } from './records.ts';
+import type { Pause, Queue, SearchRecord } from './queue.ts';
+import { readGPUsPerTask, readPause, readSearch } from './records.ts';
 
 /** Where an engine keeps texts that concern the whole queue. */
 export interface SettingStore {
@@ -8,10 +8,10 @@ export interface SettingStore {
   change(key: string, next: (before: string | null) => string | null): Promise<void>;
 }
 
-/** The methods of a queue about its pause, its needs and its search. */
+/** The methods of a queue about its pause, the GPUs of its tasks, and its search. */
 export function settingMethods(
   store: SettingStore,
-): Pick<Queue, 'pause' | 'resume' | 'paused' | 'needs' | 'setNeeds' | 'search' | 'setSearch'> {
+): Pick<Queue, 'pause' | 'resume' | 'paused' | 'gpusPerTask' | 'setGPUsPerTask' | 'search' | 'setSearch'> {
   return {
     pause: (by, message) =>
       store.change('pause', (before) => {
@@ -22,9 +22,8 @@ export function settingMethods(
       }),
     resume: () => store.change('pause', () => null),
     paused: async () => readPause(await store.read('pause')),
-    needs: async () => readNeeds(await store.read('needs')),
-    setNeeds: (needs: Partial<Needs>) =>
-      store.change('needs', (before) => JSON.stringify({ ...readNeeds(before), ...needs })),
+    gpusPerTask: async () => readGPUsPerTask(await store.read('gpus')),
+    setGPUsPerTask: (count: number) => store.change('gpus', () => String(count)),
     search: async () => readSearch(await store.read('search')),
     setSearch: (search: SearchRecord) => store.change('search', () => JSON.stringify(search)),
   };

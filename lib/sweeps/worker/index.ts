@@ -1,1 +1,1 @@
-export { refuseTooLittle, Worker, type WorkerEnd, type WorkerEvent } from './worker.ts';
+export { refuseTooFew, Worker, type WorkerEnd, type WorkerEvent } from './worker.ts';

@@ -2,10 +2,10 @@ import type { Settings, WaitingState } from '../../claims/index.ts';
 import { asError, GPUOwnerError } from '../../errors.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
-import { formatBytes, hostName } from '../../platform/index.ts';
+import { hostName } from '../../platform/index.ts';
 import { isTrial } from '../progress/index.ts';
 import type { Project } from '../project/index.ts';
-import type { Attempt, Needs, State, TaskFailure, WorkerQueue } from '../queue/index.ts';
+import type { Attempt, State, TaskFailure, WorkerQueue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { type AttemptResult, AttemptRun, logPath } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
@@ -83,7 +83,6 @@ export class Worker {
   readonly #options: WorkerOptions;
   readonly #shutdown: Shutdown;
   readonly #status: WorkStatus;
-  readonly #offer: Needs;
   readonly #breaker = new CircuitBreaker();
   readonly #cleaning = new Set<Promise<void>>();
   #claim: WorkerClaim | null = null;
@@ -93,7 +92,6 @@ export class Worker {
   constructor(options: WorkerOptions) {
     this.#options = options;
     this.#shutdown = new Shutdown(options.grace ?? null, options.endingGrace ?? ENDING_GRACE_MS);
-    this.#offer = offerOf(options.settings);
     this.#status = new WorkStatus(options.queue);
   }
 
@@ -155,11 +153,11 @@ export class Worker {
   async #take(): Promise<Attempt | null> {
     const claim = this.#claim;
     if (claim === null) return null;
-    const { host = hostName(), queue } = this.#options;
+    const { host = hostName(), queue, settings } = this.#options;
     const gpus = claim.gpus.map(({ uuid }) => uuid);
     const worker = { name: nameOf(claim), host, pid: process.pid, gpus };
     // The user may have said meanwhile that tasks need more.
-    refuseTooLittle(await this.#retry(() => queue.needs()), this.#offer);
+    refuseTooFew(await this.#retry(() => queue.gpusPerTask()), settings.request.count);
     return this.#retry(() => queue.take(worker));
   }
 
@@ -334,23 +332,13 @@ export class Worker {
   }
 }
 
-/** The offer of a worker with these settings: what it asks of its GPUs. */
-function offerOf({ request: { count, criteria } }: Settings): Needs {
-  return { gpus: count, memory: criteria.minFreeMemory ?? 0 };
-}
-
-/** @throws ERR_INVALID_ARGUMENT for a worker that has less than each task of the list needs */
-export function refuseTooLittle(needs: Needs, offer: Needs): void {
-  const shown = ({ gpus, memory }: Needs) =>
-    `${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}${memory > 0 ? ` with ${formatBytes(memory)} of free memory` : ''}`;
-  if (needs.gpus <= offer.gpus && needs.memory <= offer.memory) return;
-  const options = [
-    ...(needs.gpus > offer.gpus ? [`--gpus-per-task ${needs.gpus}`] : []),
-    ...(needs.memory > offer.memory ? [`--min-free-memory ${Math.ceil(needs.memory / 2 ** 20)}MiB`] : []),
-  ];
+/** @throws ERR_INVALID_ARGUMENT for a worker that has fewer GPUs than each task of the list needs */
+export function refuseTooFew(needed: number, offered: number): void {
+  const shown = (count: number) => `${count} ${count === 1 ? 'GPU' : 'GPUs'}`;
+  if (needed <= offered) return;
   throw new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `each task of this sweep needs ${shown(needs)}, and this worker has ${shown(offer)}: start it with ${options.join(' ')}`,
+    `each task of this sweep needs ${shown(needed)}, and this worker has ${shown(offered)}: start it with --gpus-per-task ${needed}`,
   );
 }
 

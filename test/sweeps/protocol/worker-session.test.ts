@@ -80,7 +80,7 @@ test('a task, its end and its result keep their spelling; the host is the one th
   const [completion] = await queue.completions(0, 1);
   expect(completion?.result).toEqual({ y: new Literal(2.5, '2.50') });
   expect(await remote.counts()).toMatchObject({ completed: 1, pending: 1 });
-  expect(await remote.needs()).toEqual({ gpus: 1, memory: 0 });
+  expect(await remote.gpusPerTask()).toBe(1);
   expect([await remote.paused(), await remote.nextTime()]).toEqual([null, null]);
 });
 

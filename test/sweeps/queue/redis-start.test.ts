@@ -173,7 +173,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     server.command('SET', SETTINGS, 'mine');
     await expect(openQueue(server.url('project=x'), directory)).rejects.toMatchObject({
       code: 'ERR_QUEUE',
-      message: expect.stringMatching(/has keys of another program.*project=NAME/),
+      message: expect.stringMatching(/can't be used.*WRONGTYPE.*project=NAME/),
     });
   });
 

@@ -39,21 +39,6 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
     'Its user needs ~gpu-owner* +@all -@dangerous +info (see `gpu-owner docs many-machines`).',
   ],
   [
-    /^(?:OOM|MISCONF)/,
-    'has no room left, in memory or on its disk',
-    "Raise 'maxmemory', or make room on the disk of Redis; acknowledged changes are kept.",
-  ],
-  [
-    /^DENIED/,
-    'refuses connections from other machines: it is in protected mode, because it has no password',
-    "Set 'requirepass' in redis.conf, and the password in GPU_OWNER_QUEUE_PASSWORD.",
-  ],
-  [
-    /^WRONGTYPE/,
-    'has keys of another program',
-    'Use another project=NAME, or another database; or remove these keys with the program that wrote them.',
-  ],
-  [
     /certificate|self.signed|ERR_TLS|ssl|TLS/i,
     "can't be trusted",
     'Add ?ca=FILE with the certificate of its authority, or name the host as the certificate has it.',

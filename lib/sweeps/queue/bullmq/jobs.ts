@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type * as BullMQ from 'bullmq';
 import { schema } from '../../../platform/index.ts';
-import { parseValue, strictJSON, stringifyValue, type Task } from '../../task/index.ts';
+import type { Task } from '../../task/index.ts';
 import type { KeptTask } from '../enqueue.ts';
 import {
   type AttemptInfo,
@@ -12,7 +12,7 @@ import {
   type TaskRow,
   type WorkerInfo,
 } from '../queue.ts';
-import { readRecord, readResult, taskFrom } from '../records.ts';
+import { destinationsText, readRecord, readResult, taskOf } from '../records.ts';
 
 /** The priority of fresh tasks; failed ones come after them. BullMQ gives out jobs of priority 0 before all others. */
 const FRESH = 2;
@@ -77,53 +77,26 @@ const STATUS: schema.Check<Status> = record({
   current: nullable(record(LAST)),
   held: nullable(record({ token: text, until: epochMs })),
 });
-const anything: schema.Check<unknown> = (value) => value;
 const DATA = jsonOf(
   record({
     number: whole(),
-    parameters: anything,
-    exact: optional(text),
-    command: anything,
-    places: anything,
+    parameters: text,
+    command: text,
+    places: text,
     retries: optional(whole()),
   }),
 );
 
 const NO_STATUS: Status = { attempts: [], error: null, forgiven: 0, stalls: 0, current: null, held: null };
 
-/** The data of a task's job, as any program can read it. `exact` has what JSON would change. */
+/** The data of a task's job. Texts keep how numbers are written. */
 export function jobData(
   number: number,
   parameters: string,
   { command, destinations, retries }: KeptTask,
 ): Record<string, unknown> {
-  const value = jsonValue(parameters);
-  const plain =
-    value === undefined
-      ? { parameters: JSON.parse(strictJSON(parseValue(parameters))), exact: parameters }
-      : { parameters: value };
-  return {
-    number,
-    ...plain,
-    command: JSON.parse(command),
-    places: destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]),
-    ...(retries === DEFAULT_RETRIES ? {} : { retries }),
-  };
-}
-
-/** The value of a text that is the same as JSON writes it; undefined: it isn't. */
-function jsonValue(text: string): unknown {
-  try {
-    const value: unknown = JSON.parse(text);
-    return JSON.stringify(value) === text ? value : undefined;
-  } catch {
-    return undefined; // the text is no JSON: nothing else fails there
-  }
-}
-
-/** The value that BullMQ keeps of a result: a text where JSON would change a number. */
-export function resultValue(text: string): unknown {
-  return jsonValue(text) ?? text;
+  const places = destinationsText(destinations);
+  return { number, parameters, command, places, ...(retries === DEFAULT_RETRIES ? {} : { retries }) };
 }
 
 /** Ids of jobs whose state doesn't follow from their record. */
@@ -186,23 +159,18 @@ export class TaskJob {
   }
 
   task(): Task {
-    const { exact, parameters, command, places } = this.#data;
-    return taskFrom({ id: this.id, name: this.json.name, parameters, command, places }, exact);
+    const { parameters, command, places } = this.#data;
+    return taskOf({ id: this.id, name: this.json.name, parameters, command, places });
   }
 
   get parameters(): string {
-    return stringifyValue(this.task().parameters);
+    return this.#data.parameters;
   }
 
   kept(places: Places): KeptTask {
-    const { name, command, destinations } = this.task();
-    return {
-      name,
-      state: this.state(places),
-      command: JSON.stringify(command),
-      destinations,
-      retries: this.retries,
-    };
+    const { name, destinations } = this.task();
+    const { command } = this.#data;
+    return { name, state: this.state(places), command, destinations, retries: this.retries };
   }
 
   row(places: Places, sequence: number | null): TaskRow {
@@ -232,7 +200,7 @@ export class TaskJob {
   /** The text of the result of a completed one. */
   get result(): string | undefined {
     const { returnvalue } = this.json;
-    return returnvalue?.startsWith('"') ? JSON.parse(returnvalue) : returnvalue;
+    return returnvalue === undefined ? undefined : JSON.parse(returnvalue);
   }
 
   /** The last attempt, unless it is among those that have ended. */

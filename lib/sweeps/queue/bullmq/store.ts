@@ -2,7 +2,7 @@ import { sleep } from '../../../platform/index.ts';
 import { type Counts, MAX_BYTES, NO_PID, type State } from '../queue.ts';
 import { EVENTS, isDone, type RedisConnection, serverTime } from './connection.ts';
 import { removed } from './errors.ts';
-import { type Holder, type Places, resultValue, type Status, TaskJob } from './jobs.ts';
+import { type Holder, type Places, type Status, TaskJob } from './jobs.ts';
 
 /** Jobs that are read at once. */
 export const PAGE = 100;
@@ -134,7 +134,7 @@ export class JobStore {
   }
 
   complete(id: string, token: string, result: string): Promise<boolean> {
-    return isDone(this.jobs.moveToCompleted(minimal(id), resultValue(result), undefined, token, false));
+    return isDone(this.jobs.moveToCompleted(minimal(id), result, undefined, token, false));
   }
 
   /** The next job. */

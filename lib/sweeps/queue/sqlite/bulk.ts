@@ -3,11 +3,11 @@ import { sleep } from '../../../platform/index.ts';
 import { seedOf, stringifyValue } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
 import { batchesOf, type Enqueued, type Queue, type Selection, type State } from '../queue.ts';
-import { phaseInName, readDestinations, taskName } from '../records.ts';
+import { destinationsText, phaseInName, readDestinations, taskName } from '../records.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { inState } from './queries.ts';
-import { type AttemptRecord, destinationsText, type TaskRecord } from './schema.ts';
+import type { AttemptRecord, TaskRecord } from './schema.ts';
 
 /** Tasks per transaction: others wait for some ten milliseconds at most. */
 const BATCH = 1_000;

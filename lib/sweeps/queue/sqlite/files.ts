@@ -114,40 +114,8 @@ function cannotOpen(path: string, error: unknown): unknown {
 const DAMAGED =
   'Restore it from a backup, or move it away and run again: the results that are in the tables are found there.';
 
-/** Problems and remedies by SQLite's message: errors of queries for many rows come without a code. */
-const PROBLEMS: readonly (readonly [message: string, problem: string, remedy: string])[] = [
-  [
-    'access permission denied',
-    "can't be used: permission denied",
-    'Ask its owner, or name another: --queue sqlite:PATH.',
-  ],
-  ['out of memory', "can't be used: the process is out of memory", 'Free some memory.'],
-  [
-    'attempt to write a readonly database',
-    "can't be written to: it is read-only for you, or on a read-only file system",
-    'Ask its owner for permission, or name another: --queue sqlite:PATH.',
-  ],
-  [
-    'disk I/O error',
-    "can't be read or written: its disk fails or is full",
-    'Make room, or look at the disk (dmesg). Acknowledged changes are kept; run again to continue.',
-  ],
-  [
-    'database or disk is full',
-    "can't be written to: its disk (or the quota) is full",
-    'Make room and run again; acknowledged changes are kept.',
-  ],
-  [
-    'unable to open database file',
-    "can't be opened: no permission, no space, or its directory is gone",
-    'Look at its directory, or name another: --queue sqlite:PATH.',
-  ],
-  [
-    'file is not a database',
-    'is not a queue: it is another kind of file, or damaged',
-    'Move it away, or name another: --queue sqlite:PATH.',
-  ],
-];
+/** SQLite's messages about the disk of a database, and who may use it. The others are about its content. */
+const OUTSIDE = /permission|memory|readonly|disk|unable to open/;
 
 /** The message of an error of SQLite; null: it is another one. */
 function messageOf(error: unknown): string | null {
@@ -173,10 +141,9 @@ export function explain(error: unknown, path: string): unknown {
   }
   const message = messageOf(error);
   if (message === null) return error;
-  const [, problem, remedy] = PROBLEMS.find(([known]) => message.includes(known)) ?? [
-    message,
-    `is damaged, or was changed by another program: ${sanitize(message, 200)}`,
-    DAMAGED,
-  ];
-  return unusable(path, problem, remedy, error);
+  const text = sanitize(message, 200);
+  if (!OUTSIDE.test(message) || message.includes('malformed'))
+    return unusable(path, `is damaged, or another program's: ${text}`, DAMAGED, error);
+  const remedy = 'Make room, or look at its permissions and its disk. Acknowledged changes are kept.';
+  return unusable(path, `can't be used: ${text}`, remedy, error);
 }

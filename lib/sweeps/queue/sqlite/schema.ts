@@ -1,7 +1,6 @@
 import type { DatabaseSyncInstance } from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import type { Destination } from '../../task/index.ts';
 import type { AttemptInfo, State } from '../queue.ts';
 
 /** Stands in the header of the file: 'gpuQ'. Databases of other programs have another value, or none. */
@@ -160,10 +159,6 @@ export interface AttemptRecord {
   log: string | null;
   log_from: number | null;
   log_to: number | null;
-}
-
-export function destinationsText(destinations: readonly Destination[]): string {
-  return JSON.stringify(destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
 }
 
 /** Replaces NULs: for SQLite's functions, and so for people's tools, a text ends at the first one. */

@@ -24,7 +24,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     const names = (await all(queue.tasks())).map(({ task }) => task.name);
     expect(names).toEqual(['exp1_0_42', 'exp1_1_43', 'exp2_0', 'exp2_1_1']);
     const again = await fixture().open();
-    expect(await again.enqueue([spec({ width: 9, seed: 0 }), spec({ width: 1, seed: 42 })])).toEqual({
+    expect(await again.enqueue([spec({ width: 9, seed: 0 }), spec({ width: 1, seed: 42 })])).toMatchObject({
       added: 1,
       known: 1,
       placed: 0,
@@ -54,7 +54,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
       'pending',
     ]);
     for (const other of [queue, await fixture().open()]) {
-      expect(await other.enqueue(specs)).toEqual({ added: 0, known: 5, placed: 0 });
+      expect(await other.enqueue(specs)).toMatchObject({ added: 0, known: 5, placed: 0 });
       expect(await all(other.tasks())).toEqual(before);
     }
     expect(await queue.complete(tokens[0], {})).toBe(true);
@@ -75,54 +75,49 @@ export function testEnqueue(fixture: () => QueueFixture): void {
       { phase: 'exp2', outputDirectory: 'results_exp2' },
     ];
     const third = spec({ lr: 1, seed: 1 }, { ...destinations[2], command });
-    expect(await queue.enqueue([third, third])).toEqual({ added: 0, known: 2, placed: 1 });
+    expect(await queue.enqueue([third, third])).toMatchObject({ added: 0, known: 2, placed: 1 });
     const [row, ...others] = await all(queue.tasks());
     expect(others).toEqual([]);
     expect(row?.task.destinations).toEqual(destinations);
     expect(stringifyValue(row?.task.parameters ?? null)).toBe('{"lr":1.0,"seed":1}');
   });
 
-  test('equal parameters with another command are refused, and named', async () => {
-    const queue = await fixture().opened(spec({ width: 1, seed: 5 }));
-    const changed = spec({ width: 1, seed: 5 }, { command: { shell: 'python3 other.py' } });
-    const error = await queue.enqueue([spec({ width: 2 }), changed]).catch((reason) => reason);
+  test('equal parameters with different commands in one sweep are refused, and named', async () => {
+    const queue = await fixture().opened(spec({ width: 2 }));
+    const one = spec({ width: 1, seed: 5 });
+    const other = spec({ width: 1, seed: 5 }, { command: { shell: 'python3 other.py' } });
+    const error = await queue.enqueue([one, other]).catch((reason) => reason);
     expect(error.code).toBe('ERR_INVALID_ARGUMENT');
-    expect(error.message).toMatch(/exp1_0_5.*train\.py.*python3 other\.py/);
+    expect(error.message).toMatch(/exp1: .*train\.py.*python3 other\.py/);
     expect(await queue.counts()).toMatchObject({ pending: 1 });
-    const twice = [spec({ width: 3 }), spec({ width: 3 }, { command: { words: ['b'] } })];
-    await expect(queue.enqueue(twice)).rejects.toMatchObject({ code: 'ERR_INVALID_ARGUMENT' });
-    // The command would be the one in this moment, and the other in the next.
-    await expect(queue.enqueue(twice, { replaceCommands: true })).rejects.toMatchObject({
-      code: 'ERR_INVALID_ARGUMENT',
-    });
   });
 
-  test('tasks that are neither active nor completed get the other command on demand', async () => {
-    const specs = [spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 })];
+  test('tasks that are neither active nor completed get the other command, of which the failed ones are named', async () => {
+    const specs = [spec({ n: 0 }), spec({ n: 1 }), spec({ n: 2 }), spec({ n: 3 })];
     const queue = await fixture().opened(...specs);
     await takeFrom(queue);
     await queue.complete((await takeFrom(queue)).token, {});
+    const failed = await takeFrom(queue);
+    await queue.fail(failed.token, { error: 'no', retry: false });
     const command = { shell: 'echo "$GPU_OWNER_TASK"' };
     const changed = specs.map((each) => ({ ...each, command }));
-    expect(await queue.enqueue(changed, { replaceCommands: true })).toEqual({
-      added: 0,
-      known: 3,
-      placed: 0,
+    expect(await queue.enqueue(changed)).toEqual({
+      ...{ added: 0, known: 4, placed: 0, replaced: 2, unreplaced: 2 },
+      failed: [failed.task.id],
     });
     const commands = async () => (await all(queue.tasks())).map(({ task }) => task.command);
-    expect(await commands()).toEqual([specs[0]?.command, specs[1]?.command, command]);
+    const expected = [specs[0]?.command, specs[1]?.command, command, command];
+    expect(await commands()).toEqual(expected);
     // In two phases, and in two batches.
     const elsewhere = changed.map((each) => ({ ...each, phase: 'exp2', outputDirectory: 'results_exp2' }));
     const between = plainTasks(1_000);
-    expect(
-      await queue.enqueue([...changed, ...elsewhere, ...between, ...changed], { replaceCommands: true }),
-    ).toEqual({ added: 1_000, known: 9, placed: 3 });
-    expect((await commands()).slice(0, 3)).toEqual([specs[0]?.command, specs[1]?.command, command]);
+    expect(await queue.enqueue([...changed, ...elsewhere, ...between, ...changed])).toEqual({
+      ...{ added: 1_000, known: 12, placed: 4, replaced: 0, failed: [], unreplaced: 2 },
+    });
+    expect((await commands()).slice(0, 4)).toEqual(expected);
     // The first one keeps its command, whatever comes; what comes must be one.
     const back = [changed[0] as TaskSpec, specs[0] as TaskSpec];
-    await expect(queue.enqueue(back, { replaceCommands: true })).rejects.toMatchObject({
-      code: 'ERR_INVALID_ARGUMENT',
-    });
+    await expect(queue.enqueue(back)).rejects.toMatchObject({ code: 'ERR_INVALID_ARGUMENT' });
   });
 
   test('a task without a command takes the first that it is given, in whatever state; without one nothing changes', async () => {
@@ -134,12 +129,10 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     const commands = async () => (await all(queue.tasks())).map(({ task }) => task.command);
     // In one sweep, too: a phase may have a command, and another one none.
     const mixed = specs.flatMap((each, at) => [without[at] as TaskSpec, each, without[at] as TaskSpec]);
-    expect(await queue.enqueue(mixed)).toEqual({ added: 0, known: 9, placed: 0 });
+    expect(await queue.enqueue(mixed)).toMatchObject({ added: 0, known: 9, placed: 0 });
     expect(await commands()).toEqual(specs.map(({ command }) => command));
-    for (const replaceCommands of [false, true]) {
-      expect(await queue.enqueue(without, { replaceCommands })).toEqual({ added: 0, known: 3, placed: 0 });
-      expect(await commands()).toEqual(specs.map(({ command }) => command));
-    }
+    expect(await queue.enqueue(without)).toMatchObject({ added: 0, known: 3, replaced: 0, unreplaced: 0 });
+    expect(await commands()).toEqual(specs.map(({ command }) => command));
     const fresh = spec({ n: 3 });
     const [bare, other] = [{ words: [] }, { words: ['other'] }].map((command) => ({ ...fresh, command }));
     expect(await queue.enqueue([bare as TaskSpec, fresh, bare as TaskSpec])).toMatchObject({
@@ -147,7 +140,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
       known: 2,
     });
     expect((await commands())[3]).toEqual(fresh.command);
-    await expect(queue.enqueue([bare as TaskSpec, other as TaskSpec])).rejects.toMatchObject({
+    await expect(queue.enqueue([bare as TaskSpec, fresh, other as TaskSpec])).rejects.toMatchObject({
       code: 'ERR_INVALID_ARGUMENT',
     });
   });
@@ -230,7 +223,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     await expect(queue.enqueue(slowly(), { signal: controller.signal })).rejects.toThrow();
     const { pending } = await queue.counts();
     expect(pending).toBeLessThan(1_300);
-    expect(await queue.enqueue(plainTasks(1_300))).toEqual({
+    expect(await queue.enqueue(plainTasks(1_300))).toMatchObject({
       added: 1_300 - pending,
       known: pending,
       placed: 0,
@@ -252,7 +245,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     await remote.kill();
     const { pending } = await queue.counts();
     expect(pending).toBeLessThan(1_300);
-    expect(await queue.enqueue(plainTasks(1_300))).toEqual({
+    expect(await queue.enqueue(plainTasks(1_300))).toMatchObject({
       added: 1_300 - pending,
       known: pending,
       placed: 0,
