@@ -35,7 +35,8 @@ export type Holders = Map<string, LeaseInfo>;
 
 /**
  * How other programs lock GPUs on this machine: who holds one by that, and how we show them that we do. Nothing that lies in
- * their directories is trusted: no link is followed, nothing is waited for, no process is signalled.
+ * their directories is trusted: no link is followed, nothing is waited for, no process is signalled. A tool that doesn't need one of
+ * the steps leaves it out.
  */
 export interface Convention {
   readonly name: ConventionName;
@@ -52,18 +53,18 @@ export interface Convention {
    */
   prepare(all: readonly GPU[], byName: boolean): void;
   /** Before deciding: waits for those who decide just now, and keeps others from it. */
-  enter(claimant: Claimant): Waiting<DecisionGuard | null>;
+  enter?(claimant: Claimant): Waiting<DecisionGuard | null>;
   /**
    * The holders of GPUs. Takes nothing.
    * @param tidy also remove the marks of killed claims, and note traces of others: for one claimant at a time
    */
-  holders(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders>;
+  holders?(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders>;
   /**
    * Shows others that a GPU is ours, whose lease we hold. Where it can't be shown, that is said and isn't an error.
    * @param all all GPUs of the machine
    * @returns what shows it, or who was quicker
    */
-  mark(gpu: GPU, all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo>;
+  mark?(gpu: GPU, all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo>;
 }
 
 /**

@@ -58,7 +58,7 @@ export class Conventions {
     };
     try {
       for (const convention of this.#active) {
-        const entry = yield* convention.enter(claimant);
+        const entry = convention.enter === undefined ? null : yield* convention.enter(claimant);
         if (entry !== null) entries.push(entry);
       }
     } catch (error) {
@@ -82,6 +82,7 @@ export class Conventions {
     const wholes = gpus.filter(isWhole);
     const holders: Holders = new Map();
     for (const convention of this.#active) {
+      if (convention.holders === undefined) continue;
       for (const [uuid, holder] of yield* convention.holders(wholes, leases, tidy)) {
         if (!holders.has(uuid)) holders.set(uuid, holder);
       }
@@ -108,6 +109,7 @@ export class Conventions {
     if (gpus.some(isWhole)) this.#prepare(wholes);
     try {
       for (const convention of this.#active) {
+        if (convention.mark === undefined) continue;
         for (const gpu of gpus.filter(isWhole)) {
           const made = yield* convention.mark(gpu, wholes, claimant);
           if (!Array.isArray(made)) {

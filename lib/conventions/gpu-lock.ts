@@ -5,7 +5,6 @@ import { Directory, now, schema, TIMEOUTS, type Waiting, warnOnce } from '../pla
 import {
   type Claimant,
   type Convention,
-  type DecisionGuard,
   type Holders,
   keeperOf,
   keepMark,
@@ -47,11 +46,6 @@ export class GPULock implements Convention {
 
   prepare(): void {
     for (const directory of this.directories()) ensureDirectory(directory, 0o777);
-  }
-
-  // biome-ignore lint/correctness/useYield: nothing is waited for
-  *enter(): Waiting<DecisionGuard | null> {
-    return null;
   }
 
   *holders(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders> {

@@ -16,7 +16,6 @@ import {
 import {
   type Claimant,
   type Convention,
-  type DecisionGuard,
   type Holders,
   type Leases,
   type Mark,
@@ -60,11 +59,6 @@ export class GPUScheduler implements Convention {
     ensureDirectory(machinePath(SHARED_DIRECTORY), 0o777);
     const own = byName ? homeDirectory() : null;
     if (own !== null) ensureDirectory(machinePath(pathIn(own, '.gpu_locks')), 0o755);
-  }
-
-  // biome-ignore lint/correctness/useYield: nothing is waited for
-  *enter(): Waiting<DecisionGuard | null> {
-    return null;
   }
 
   *holders(gpus: readonly GPU[], { isLeased }: Leases): Waiting<Holders> {

@@ -14,7 +14,6 @@ import {
 import {
   type Claimant,
   type Convention,
-  type DecisionGuard,
   type Holders,
   keeperOf,
   keepMark,
@@ -53,11 +52,6 @@ export class PidFiles implements Convention {
 
   prepare(_all: readonly GPU[], byName: boolean): void {
     if (byName) for (const path of this.directories()) ensureDirectory(path, 0o755);
-  }
-
-  // biome-ignore lint/correctness/useYield: nothing is waited for
-  *enter(): Waiting<DecisionGuard | null> {
-    return null;
   }
 
   // biome-ignore lint/correctness/useYield: nothing is waited for

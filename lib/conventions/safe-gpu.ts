@@ -1,5 +1,4 @@
 import { closeSync } from 'node:fs';
-import type { LeaseInfo } from '../gpus/index.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import {
   Directory,
@@ -12,7 +11,7 @@ import {
   warn,
   warnOnce,
 } from '../platform/index.ts';
-import type { Claimant, Convention, DecisionGuard, Holders, Mark } from './convention.ts';
+import type { Claimant, Convention, DecisionGuard } from './convention.ts';
 import { holderInfo } from './foreign-files.ts';
 import { ensureDirectory, interopRoot, machinePath } from './paths.ts';
 
@@ -67,16 +66,6 @@ export class SafeGPU implements Convention {
       throw error;
     }
     return { leave };
-  }
-
-  // biome-ignore lint/correctness/useYield: nothing is waited for
-  *holders(): Waiting<Holders> {
-    return new Map();
-  }
-
-  // biome-ignore lint/correctness/useYield: nothing is waited for
-  *mark(): Waiting<Mark[] | LeaseInfo> {
-    return [];
   }
 }
 
