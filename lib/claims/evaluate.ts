@@ -24,16 +24,7 @@ import {
   type Verdict,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import {
-  describeOwner,
-  hostName,
-  listWords,
-  lockersOf,
-  MANY_LOCKS,
-  now,
-  sleeping,
-  type Waiting,
-} from '../platform/index.ts';
+import { describeOwner, hostName, now, sleeping, type Waiting } from '../platform/index.ts';
 import {
   endedWithin,
   findUnexplained,
@@ -187,18 +178,6 @@ function nameOfLease(directory: LockDirectory, key: LeaseKey): string {
   return leaseName(level.uuid, level.depth);
 }
 
-/** Names the processes with this many locks on a lease file, as far as this user can see them. */
-function explainDamage(candidate: Candidate, directory: LockDirectory, key: LeaseKey): Candidate {
-  const name = nameOfLease(directory, key);
-  for (const descriptor of directory.filesNamed(name)) {
-    const lockers = lockersOf(descriptor, MANY_LOCKS);
-    if (lockers.length === 0) continue;
-    const reason = `${listWords(lockers.map(describeOwner))} ${lockers.length === 1 ? 'has' : 'have'} locked more of the lease file ${name} than shares do. End it.`;
-    return { ...candidate, verdict: { ...candidate.verdict, reason } };
-  }
-  return candidate;
-}
-
 /** How long a holder may take to write its record, in ms. */
 const RECORD_WRITE_MS = 5;
 const explanations = new Map<string, { at: number; found: LockOwners }>();
@@ -210,9 +189,7 @@ export function* explainLocks(evaluation: Evaluation): Waiting<Candidate[]> {
   const { candidates, directory, job } = evaluation;
   const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
     state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
-  const isDamaged = ({ sharing, problem }: Candidate) => sharing?.isDamaged === true && problem !== null;
-  if (directory === null || !candidates.some((each) => isUnexplained(each) || isDamaged(each)))
-    return candidates;
+  if (directory === null || !candidates.some(isUnexplained)) return candidates;
   const again = (candidate: Candidate): Candidate => {
     const { gpu } = candidate;
     const holder = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
@@ -228,9 +205,8 @@ export function* explainLocks(evaluation: Evaluation): Waiting<Candidate[]> {
     present = present.map(again);
   }
   return present.map((candidate) => {
-    const key = leaseKey(candidate.gpu, job);
-    if (isDamaged(candidate)) return explainDamage(candidate, directory, key);
     if (!isUnexplained(candidate)) return candidate;
+    const key = leaseKey(candidate.gpu, job);
     const found = knownExplanation(directory, key) ?? findUnexplained(directory, key);
     if (found === null) return candidate;
     if (!found.owners.some(({ isClaim }) => isClaim))

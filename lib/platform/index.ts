@@ -49,8 +49,6 @@ export {
   type KernelLock,
   type LockOwner,
   lockedFiles,
-  lockersOf,
-  MANY_LOCKS,
   type OpenFile,
   ownerOf,
   ownersOf,

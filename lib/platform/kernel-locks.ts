@@ -97,9 +97,6 @@ export function kernelLocks(): string | null {
   return lines.length === 0 ? null : [...new Set(lines)].join('\n');
 }
 
-/** A process with this many locks of one file is another program. */
-export const MANY_LOCKS = 1_000;
-
 /** The open files of these processes that have locks, as far as this user may look within the time; default: of all. */
 export function lockedFiles(timeoutMs = SEARCH_TIMEOUT_MS, pids?: readonly number[]): OpenFile[] {
   return searchLockedFiles(timeoutMs, pids).files;
@@ -146,14 +143,6 @@ export function ownersOf(descriptor: number, byte: number, files?: readonly Open
     );
   }
   return [...owners.values()];
-}
-
-/** The processes with at least this many locks of a file, as far as this user may inspect them. */
-export function lockersOf(descriptor: number, least: number): LockOwner[] {
-  const { ino } = fstatSync(descriptor);
-  return lockedFiles()
-    .filter(({ locks }) => locks.filter(({ inode }) => inode === ino).length >= least)
-    .map(({ pid }) => ownerOf(pid, false));
 }
 
 /** "python3 (pid 4711, mallory)" */
