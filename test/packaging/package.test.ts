@@ -312,10 +312,6 @@ describe.skipIf(!hasPip)(
 
     it('has a command that needs no Node.js', () => expectClaiming(join(prefix, 'bin/gpu-owner')));
 
-    it('prints its pages', () => {
-      const _command = join(prefix, 'bin/gpu-owner');
-    });
-
     it('of the client has the module alone', () => {
       const modules = execFileSync('git', ['ls-files', 'gpu_owner'], {
         cwd: join(root, 'python'),
