@@ -16,7 +16,7 @@ import {
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
 import type { PlaceholderFailure } from '../native.ts';
-import { formatBytes, isNewMessage, now, sleep, warn } from '../platform/index.ts';
+import { formatBytes, isNewMessage, now, sleep, usageError, warn } from '../platform/index.ts';
 import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
 import { scopeOf } from './evaluate.ts';
@@ -292,8 +292,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
     if (bytes === null || placeholder === null) return;
     const context = gpu.processes?.find(({ pid }) => pid === placeholder.pid)?.usedBytes ?? 0;
     if (context <= bytes) return;
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `${this.settings.request.criteria.names.memory ?? 'memory'}: ${formatBytes(bytes)} is less than a CUDA context alone takes on GPU ${label(gpu)}, which is ${formatBytes(context)}. Ask for more.`,
     );
   }

@@ -8,12 +8,12 @@ import {
   Directory,
   formatDuration,
   formatSince,
-  invalidArgument,
   MAX_TIME,
   machineUid,
   pathIn,
   statusOf,
   systemError,
+  usageError,
   userName,
 } from '../platform/index.ts';
 import type { Candidate } from './evaluate.ts';
@@ -73,16 +73,16 @@ export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promis
     );
   const { count } = request;
   if (count > limit.gpus)
-    throw invalidArgument(
+    throw usageError(
       `${count} GPUs asked for, and ${userName(maker)} may book ${limit.gpus} at a time here (bookings.gpus in the configuration). Book fewer.`,
     );
   const end = Math.max(wish.from, ...wish.repeats) + wish.until - wish.from;
   if (end > Date.now() + limit.aheadMs)
-    throw invalidArgument(
+    throw usageError(
       `the booking ends ${formatSince(end)}, and ${userName(maker)} may book for the next ${formatDuration(limit.aheadMs)} (bookings.ahead in the configuration). Book an earlier time.`,
     );
   if (end > MAX_TIME)
-    throw invalidArgument('the booking ends after the year 9999. Book a shorter or an earlier time.');
+    throw usageError('the booking ends after the year 9999. Book a shorter or an earlier time.');
   return runAsync(
     (function* () {
       const found = yield* evaluateMachine(request, LockDirectory.open, 'machine');
@@ -242,7 +242,7 @@ export function cancelBooking(directory: LockDirectory | null, id: number): void
   const found = readBookingFiles(directory).filter((each) => each.id === id);
   const [first] = found;
   if (directory === null || first === undefined)
-    throw invalidArgument(`there is no booking ${id}; \`gpu-owner bookings\` lists them`);
+    throw usageError(`there is no booking ${id}; \`gpu-owner bookings\` lists them`);
   const maker = machineUid();
   const own = found.filter((each) => maker === 0 || each.maker === maker);
   if (own.length === 0) {

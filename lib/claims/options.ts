@@ -10,7 +10,6 @@ import {
   parseBoolean,
   parseConventions,
 } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
 import {
   invalidValue,
   oneOf,
@@ -18,6 +17,7 @@ import {
   parseDuration,
   parsePercent,
   parseSize,
+  usageError,
 } from '../platform/index.ts';
 import { requestClass, requestLimits } from './queue/index.ts';
 import type { RequestClass, ShareSize, TogetherLimit } from './rules/index.ts';
@@ -243,8 +243,7 @@ function checkCount(value: unknown, name: string): number {
 function checkConnected({ together, memory, count }: ClaimOptions, name: (key: string) => string): boolean {
   const isAsked = parseBoolean(given(together, false), name('together'));
   if (isAsked && memory !== undefined)
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `${name('together')} and ${name('memory')} contradict each other: a share is for programs that use a part of a GPU`,
     );
   return isAsked && count !== undefined && count > 1;

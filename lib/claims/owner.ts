@@ -3,7 +3,7 @@ import { hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, label, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
-import { parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
+import { parseDuration, readLink, showValue, usageError, warnOnce } from '../platform/index.ts';
 import { ActiveClaim } from './active-claim.ts';
 import type { Claim } from './claim.ts';
 import { usesCUDA } from './evaluate.ts';
@@ -161,16 +161,10 @@ function optionsOf<Options extends ClaimOptions>(
   if (typeof first !== 'number') {
     refuseNoObject(first, 'a number of GPUs (2), or ');
     if (second === undefined) return first;
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      'options are given twice; use (2), ({ count: 2 }) or (2, { … })',
-    );
+    throw usageError('options are given twice; use (2), ({ count: 2 }) or (2, { … })');
   }
   if (second?.count !== undefined && second.count !== first) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `count is given twice, as ${first} and as ${showValue(second.count)}; leave one out`,
-    );
+    throw usageError(`count is given twice, as ${first} and as ${showValue(second.count)}; leave one out`);
   }
   return { ...second, count: first } as Options;
 }
@@ -182,7 +176,7 @@ function checkSignal(signal: AbortSignal | undefined): void {
     (typeof signal?.aborted === 'boolean' && typeof signal.addEventListener === 'function')
   )
     return;
-  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `signal: ${showValue(signal)} is not an AbortSignal`);
+  throw usageError(`signal: ${showValue(signal)} is not an AbortSignal`);
 }
 
 /** From the first claim on. Not ended by the last release: who claims again and again needn't pay for it each time. */

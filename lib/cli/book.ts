@@ -1,10 +1,17 @@
 import { bookedGroup, bookedUser, bookGPUs, MAX_NOTE_LENGTH, PERIODS, repeatsOf } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
-import { formatDuration, formatMoment, parseDuration, parseMoment, sanitize } from '../platform/index.ts';
+import {
+  formatDuration,
+  formatMoment,
+  parseDuration,
+  parseMoment,
+  sanitize,
+  usageError,
+} from '../platform/index.ts';
 import { countOption } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { print, say } from './output.ts';
 
 /** A booking may begin this long ago: typing takes time. */
@@ -44,11 +51,11 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { values } = parsed;
   const now = Date.now();
-  if (values.for === undefined) throw usage('for how long? Give it with --for; for example: --for 8h');
+  if (values.for === undefined) throw usageError('for how long? Give it with --for; for example: --for 8h');
   const from = parseMoment(values.from ?? 'now', '--from', now);
-  if (from < now - LATE_MS) throw usage(`--from: ${formatMoment(from)} is over; use a time to come`);
+  if (from < now - LATE_MS) throw usageError(`--from: ${formatMoment(from)} is over; use a time to come`);
   const duration = parseDuration(values.for, '--for');
-  if (duration === 0) throw usage('--for: the booking must last; for example: --for 8h');
+  if (duration === 0) throw usageError('--for: the booking must last; for example: --for 8h');
   const repeats = repeatsOf(values, from, duration);
   const { request } = checkClaim(values);
   const { booking, gpus, inUse, isVolatile } = await bookGPUs(request, {

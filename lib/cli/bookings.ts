@@ -8,12 +8,12 @@ import {
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { label } from '../gpus/index.ts';
-import { formatMoment, isoTime } from '../platform/index.ts';
+import { formatMoment, isoTime, usageError } from '../platform/index.ts';
 import type { BookingEntry } from '../shapes/index.ts';
 import { discover } from '../status/index.ts';
 import { moreTimes } from './book.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { print, show } from './output.ts';
 
 const GROUPS = [
@@ -31,10 +31,10 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const [first, ...words] = positionals;
   const directory = LockDirectory.find(undefined, loadConfiguration());
   if (first === 'cancel') {
-    if (words.length === 0) throw usage('cancel: which booking? `gpu-owner bookings` lists them');
+    if (words.length === 0) throw usageError('cancel: which booking? `gpu-owner bookings` lists them');
     const ids = words.map((word) => {
       if (/^\d{1,9}$/.test(word)) return Number(word);
-      throw usage(
+      throw usageError(
         `cancel: '${word.slice(0, 60)}' is not the number of a booking; \`gpu-owner bookings\` lists them`,
       );
     });

@@ -8,9 +8,9 @@ import {
   resolveNames,
   stateOf,
 } from '../jobs/index.ts';
-import { parseDuration, showValue } from '../platform/index.ts';
+import { parseDuration, showValue, usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './command-line.ts';
+import type { OptionGroup, Parsed } from './command-line.ts';
 import { byHost } from './job-address.ts';
 import { say } from './output.ts';
 
@@ -31,12 +31,12 @@ const GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
-  if (values.all && positionals.length > 0) throw usage('--all means all jobs; leave out the others');
+  if (values.all && positionals.length > 0) throw usageError('--all means all jobs; leave out the others');
   if (positionals.length === 0 && !values.all)
-    throw usage('which job? Give its number or name, or --all; `gpu-owner jobs` lists them');
+    throw usageError('which job? Give its number or name, or --all; `gpu-owner jobs` lists them');
   const grace = values.grace === undefined ? DEFAULT_GRACE_MS : parseDuration(values.grace, '--grace');
   if (grace > MAX_GRACE_MS)
-    throw usage(`--grace: ${showValue(values.grace)} is more than an hour; use 1h or less`);
+    throw usageError(`--grace: ${showValue(values.grace)} is more than an hour; use 1h or less`);
   const { here, elsewhere } = byHost(values.all ? await allJobs() : positionals);
   if (values.all && here.length + elsewhere.size === 0) return say('none of your jobs waits or runs');
   const words = ['cancel', ...(values.grace === undefined ? [] : [`--grace=${values.grace}`])];

@@ -1,5 +1,6 @@
 import type { Criteria } from '../config/index.ts';
-import { advanced, type Option, type OptionGroup, type OptionTable, usage } from './command-line.ts';
+import { usageError } from '../platform/index.ts';
+import { advanced, type Option, type OptionGroup, type OptionTable } from './command-line.ts';
 
 export const COUNTS = ['1', '2', '4', '8'];
 export const SIZES = ['4GiB', '8GiB', '16GiB', '24GiB', '40GiB', '80GiB'];
@@ -84,7 +85,7 @@ export function refusePreemptibleShare({
   preemptible?: true | undefined;
 }): void {
   if (memory !== undefined && preemptible)
-    throw usage('--memory and --preemptible contradict each other: a share does not give way');
+    throw usageError('--memory and --preemptible contradict each other: a share does not give way');
 }
 
 /** For commands that wait only if they are told to. */

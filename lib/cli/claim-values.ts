@@ -1,7 +1,9 @@
 // What the options of a claim, as `claim-options.ts` has them, mean for the API.
+
 import { type ClaimOptions, checkOptions, type Settings } from '../claims/index.ts';
+import { usageError } from '../platform/index.ts';
 import { CRITERIA, type WAIT_BY_DEFAULT } from './claim-options.ts';
-import { type AnyValues, type InferValues, usage } from './command-line.ts';
+import type { AnyValues, InferValues } from './command-line.ts';
 
 /** Options of the API by what they are called here. */
 const KEYS: Readonly<Record<string, string>> = {
@@ -44,7 +46,7 @@ export function checkClaim(values: AnyValues, details?: Parameters<typeof checkO
 /** Indices are meant where a list is: other tools have them here. @throws ERR_INVALID_ARGUMENT */
 function refuseList(gpus: AnyValues[string]): void {
   if (typeof gpus !== 'string' || !/^\d+(?:[,-]\d+)+$/.test(gpus)) return;
-  throw usage(
+  throw usageError(
     `-n: '${gpus.slice(0, 60)}' is not a number of GPUs; use 1, 2, …, or, to choose among these, --devices ${gpus.slice(0, 60)}`,
   );
 }
@@ -55,7 +57,7 @@ export function waitOption(
   byDefault: boolean,
 ): { maxWait: string | null } | null {
   const limit = typeof values.wait === 'string' ? values.wait : undefined;
-  if (values['no-wait'] && values.wait) throw usage('--wait and --no-wait contradict each other');
+  if (values['no-wait'] && values.wait) throw usageError('--wait and --no-wait contradict each other');
   if (limit !== undefined) return { maxWait: limit };
   if (values['no-wait']) return null;
   return values.wait || byDefault ? { maxWait: null } : null;

@@ -1,5 +1,4 @@
-import { GPUOwnerError } from '../errors.ts';
-import { setVariables, showValue } from '../platform/index.ts';
+import { setVariables, showValue, usageError } from '../platform/index.ts';
 import { durationAfterWait } from './mistakes.ts';
 
 /** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
@@ -92,7 +91,7 @@ export function simulateMachine({ simulate: machine }: AnyValues): void {
   if (typeof machine !== 'string') return;
   // An empty variable of a script must not lead to the real GPUs.
   if (machine === '')
-    throw usage(
+    throw usageError(
       '--simulate needs a number of GPUs (4), the name of a machine, or the path of a file that describes one',
     );
   setVariables({ GPU_OWNER_SIMULATE: machine });
@@ -108,12 +107,7 @@ export function rejectOperands({
 }): void {
   if (word === undefined) return;
   const option = durationAfterWait(values, word);
-  throw usage(
+  throw usageError(
     `${showValue(word)} is not expected here; ${option === null ? 'see --help' : `write ${option}`}`,
   );
-}
-
-/** A mistake in the command line. */
-export function usage(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }

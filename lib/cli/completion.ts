@@ -1,6 +1,6 @@
-import { closest, showValue } from '../platform/index.ts';
+import { closest, showValue, usageError } from '../platform/index.ts';
 import type { PlainCommand } from './command.ts';
-import { usage } from './command-line.ts';
+
 import { print } from './output.ts';
 
 /** Asks `gpu-owner __complete` for words, a line each with its description; the first line is an action: what they are. */
@@ -102,7 +102,7 @@ function scriptFor([shell, ...more]: readonly string[]): string {
   const script = shell !== undefined && Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined;
   if (script !== undefined && more.length === 0) return script;
   const meant = shell === undefined ? null : closest(shell, names);
-  throw usage(
+  throw usageError(
     `${shell === undefined ? 'which shell?' : `no completion for ${showValue([shell, ...more].join(' '))};`} ` +
       (meant && more.length === 0 ? `did you mean '${meant}'?` : `use ${names.join(', ')}`),
   );

@@ -2,9 +2,9 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { packageRoot } from '../native.ts';
-import { closest, fitColumns, showValue } from '../platform/index.ts';
+import { closest, fitColumns, showValue, usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './command-line.ts';
+import type { OptionGroup, Parsed } from './command-line.ts';
 import { pageWidth, print } from './output.ts';
 
 const DIRECTORY = join(packageRoot, 'docs');
@@ -19,7 +19,7 @@ function pages(): string[] {
 const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
 
 function docs({ positionals: [word, more] }: Parsed<typeof GROUPS>): void {
-  if (more !== undefined) throw usage(`unexpected argument ${showValue(more)}: docs takes one page`);
+  if (more !== undefined) throw usageError(`unexpected argument ${showValue(more)}: docs takes one page`);
   const known = pages();
   if (known.length === 0) {
     throw new GPUOwnerError(
@@ -38,7 +38,7 @@ function textFor(word: string, known: readonly string[]): string {
   const page = path.replace(/^.*\/|\.md$/g, '');
   if (!known.includes(page)) {
     const meant = closest(page, known);
-    throw usage(
+    throw usageError(
       `there is no page ${showValue(page)}${meant === null ? '; `gpu-owner docs` lists them' : `; did you mean '${meant}'?`}`,
     );
   }

@@ -1,10 +1,11 @@
 import { findGPUs } from '../claims/index.ts';
 import { formatVisibleDevices } from '../gpus/index.ts';
+import { usageError } from '../platform/index.ts';
 import { gpuJSON } from '../status/index.ts';
 import { CRITERIA_GROUP, countOption, MEMORY, TOGETHER, VISIBLE_DEVICES } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { show } from './output.ts';
 
@@ -29,7 +30,9 @@ async function find(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { request, visibleDevices } = checkClaim(values);
   if (isForHosts(values)) {
     if (visibleDevices === 'index')
-      throw usage('--visible-devices index is for this machine only: with --hosts, GPUs are named by UUID');
+      throw usageError(
+        '--visible-devices index is for this machine only: with --hosts, GPUs are named by UUID',
+      );
     return askFleet(
       'find',
       parsed,

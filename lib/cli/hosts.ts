@@ -1,8 +1,8 @@
 import { EXIT_CODES } from '../errors.ts';
 import type { HostAnswer, Records } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
-import { MAX_TIMER_MS, parseDuration, TIMEOUTS } from '../platform/index.ts';
-import { type AnyValues, type InferValues, type OptionTable, usage } from './command-line.ts';
+import { MAX_TIMER_MS, parseDuration, TIMEOUTS, usageError } from '../platform/index.ts';
+import type { AnyValues, InferValues, OptionTable } from './command-line.ts';
 import { print, say, show } from './output.ts';
 
 const DEFAULT_TIMEOUT = '10s';
@@ -36,9 +36,11 @@ type ValuesForHosts = InferValues<typeof HOSTS> & { readonly json?: true; readon
 export function isForHosts(values: ValuesForHosts): boolean {
   if (values.hosts !== undefined) {
     if (values.watch === undefined) return true;
-    throw usage('--watch is for this machine; `gpu-owner top --hosts` shows other machines as they change');
+    throw usageError(
+      '--watch is for this machine; `gpu-owner top --hosts` shows other machines as they change',
+    );
   }
-  if (values.timeout !== undefined) throw usage('--timeout belongs to --hosts');
+  if (values.timeout !== undefined) throw usageError('--timeout belongs to --hosts');
   return false;
 }
 
@@ -120,7 +122,7 @@ export function topWords(values: AnyValues, intervalMs: number): string[] {
 /** How long a host has to answer, in ms. */
 export function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: ValuesForHosts): number {
   const timeout = parseDuration(given, '--timeout');
-  if (timeout === 0) throw usage('--timeout: a host needs some time to answer; use 10s, for example');
+  if (timeout === 0) throw usageError('--timeout: a host needs some time to answer; use 10s, for example');
   return Math.min(timeout, MAX_TIMER_MS);
 }
 

@@ -1,9 +1,9 @@
 // Commands by which gpu-owner starts itself. Each loads what it needs: a job waits for some of them.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { removeOlder, shellWords, stateDirectory } from '../platform/index.ts';
+import { removeOlder, shellWords, stateDirectory, usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { usage } from './command-line.ts';
+
 import { print } from './output.ts';
 
 const NO_OPTIONS = [{ options: {} }];
@@ -15,7 +15,8 @@ export const NOTIFY_JOB: Command = {
   run: async ({ positionals: [directory, word] }) => {
     const { JOB_EVENTS, notifyOfJob } = await import('../jobs/index.ts');
     const event = JOB_EVENTS.find((each) => each === word);
-    if (directory === undefined || event === undefined) throw usage('notify-job is for gpu-owner itself');
+    if (directory === undefined || event === undefined)
+      throw usageError('notify-job is for gpu-owner itself');
     await notifyOfJob(directory, event);
     process.exit(); // a connection may still be open
   },
@@ -52,7 +53,8 @@ export const MOVER: Command = {
     }
     const { JobStore, parseMove, settleMove } = await import('../jobs/index.ts');
     const isPlain = name === 'confirm' || name === 'find';
-    if (!isPlain && (name !== 'cancel' || other === undefined)) throw usage('mover is for gpu-owner itself');
+    if (!isPlain && (name !== 'cancel' || other === undefined))
+      throw usageError('mover is for gpu-owner itself');
     const action = isPlain ? name : { cancel: parseMove(other ?? '').key };
     print(JSON.stringify([await settleMove(JobStore.open(), parseMove(key).key, action)]));
   },

@@ -1,7 +1,8 @@
 // A job's address: HOST:JOB, or a number or name of this machine. Read without the code that uses ssh.
+
 import type { JobAddress } from '../fleet/index.ts';
 import { JobStore } from '../jobs/index.ts';
-import { usage } from './command-line.ts';
+import { usageError } from '../platform/index.ts';
 
 /** The address that a word is; null: a number or a name of this machine. @throws ERR_INVALID_ARGUMENT */
 export function addressOf(word: string): JobAddress | null {
@@ -9,7 +10,9 @@ export function addressOf(word: string): JobAddress | null {
   if (colon < 0) return null;
   const [host, job] = [word.slice(0, colon), word.slice(colon + 1)];
   if (host === '' || !/^[^\s/-][^\s/]*$/.test(job))
-    throw usage(`'${word.slice(0, 60)}' is not a job: give HOST:ID, such as gpu1:17, or a number or a name`);
+    throw usageError(
+      `'${word.slice(0, 60)}' is not a job: give HOST:ID, such as gpu1:17, or a number or a name`,
+    );
   return { host, job };
 }
 
@@ -32,7 +35,7 @@ export function jobWords(words: readonly string[]): string[] {
       if (first === undefined) return [host + job];
       const count = Number(last) - Number(first) + 1;
       if (count < 1 || count > MAX_RANGE)
-        throw usage(`'${item.slice(0, 60)}' is not a range of 1 to ${MAX_RANGE} jobs, such as 4-6`);
+        throw usageError(`'${item.slice(0, 60)}' is not a range of 1 to ${MAX_RANGE} jobs, such as 4-6`);
       const all = Array.from({ length: count }, (_, i) => array + (Number(first) + i));
       return host === '' && array === '' ? known(all) : all.map((each) => host + each);
     });

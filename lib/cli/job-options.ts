@@ -1,8 +1,8 @@
 // Options of commands that start jobs in the background.
 import type { JobAddress } from '../fleet/index.ts';
 import { type JobElsewhere, type JobHooks, type JobOptions, parseMove } from '../jobs/index.ts';
-import { formatMoment, parseMoment } from '../platform/index.ts';
-import { type InferValues, type OptionTable, usage } from './command-line.ts';
+import { formatMoment, parseMoment, usageError } from '../platform/index.ts';
+import type { InferValues, OptionTable } from './command-line.ts';
 import { addressOf, jobWords } from './job-address.ts';
 import { print, say } from './output.ts';
 
@@ -73,7 +73,7 @@ function isTime(word: string): boolean {
 function notBefore(word: string, now: number): number {
   const time = parseMoment(word, '--after', now);
   if (time >= now) return time;
-  throw usage(`--after: ${formatMoment(time)} is over; use a time to come`);
+  throw usageError(`--after: ${formatMoment(time)} is over; use a time to come`);
 }
 
 function wordsOf(lists: readonly string[] = []): string[] {

@@ -13,8 +13,8 @@ import {
   settledPlace,
   showOutput,
 } from '../fleet/index.ts';
-import { sanitize } from '../platform/index.ts';
-import { usage } from './command-line.ts';
+import { sanitize, usageError } from '../platform/index.ts';
+
 import { print, say, write } from './output.ts';
 
 export { followJobs, livingElsewhere } from '../fleet/index.ts';
@@ -75,11 +75,11 @@ export async function commandElsewhere(
         for (const { job } of asked) {
           const moving = movingJob(job);
           if (words[0] !== 'cancel' && moving.step !== 'settled')
-            throw usage(`${ANY}:${moving.id} still moves between machines; wait until it has started`);
+            throw usageError(`${ANY}:${moving.id} still moves between machines; wait until it has started`);
           const place = words[0] === 'cancel' ? await cancelMoving(moving, say) : moving.at;
           if (place === null) {
             if (words[0] === 'cancel') continue;
-            throw usage(`${ANY}:${moving.id} has ended without a start: ${moving.note}`);
+            throw usageError(`${ANY}:${moving.id} has ended without a start: ${moving.note}`);
           }
           const asked = [{ job: String(place.id), at: 0 }];
           await commandElsewhere(new Map([[place.host, asked]]), words, last, graceMs, onLine);

@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import type { HostAnswer } from '../fleet/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
-import { stateDirectory } from '../platform/index.ts';
+import { stateDirectory, usageError } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './command-line.ts';
+import type { OptionGroup, Parsed } from './command-line.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf } from './hosts.ts';
 import { jobTable } from './job-table.ts';
 import { extend, queueOf, showEach } from './named-jobs.ts';
@@ -35,11 +35,11 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals[0] === 'extend') return extend(positionals.slice(1));
   if (positionals.length > 0) {
     for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
-      if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
+      if (values[name] !== undefined) throw usageError(`--${name} lists jobs; leave it out to show one`);
     return showEach(positionals, values.json === true, interval);
   }
   const user = values.user ?? null;
-  if (user === '') throw usage('--user needs the name or the uid of a user');
+  if (user === '') throw usageError('--user needs the name or the uid of a user');
   if (isForHosts(values)) return jobsOfHosts(parsed);
   const list = async () => {
     const others = user === null ? await moving() : [];

@@ -1,8 +1,8 @@
 import type { OutputPiece } from '../fleet/index.ts';
 import { describeNamed, followOutput, JobStore, type OutputPart, resolveNames } from '../jobs/index.ts';
-import { showValue } from '../platform/index.ts';
+import { showValue, usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './command-line.ts';
+import type { OptionGroup, Parsed } from './command-line.ts';
 import { addressOf } from './job-address.ts';
 import { print, say, write } from './output.ts';
 
@@ -24,8 +24,8 @@ const GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>): Promise<void> {
-  if (word === undefined) throw usage('which job? Give its number or name; `gpu-owner jobs` lists them');
-  if (more !== undefined) throw usage(`unexpected argument ${showValue(more)}: logs takes one job`);
+  if (word === undefined) throw usageError('which job? Give its number or name; `gpu-owner jobs` lists them');
+  if (more !== undefined) throw usageError(`unexpected argument ${showValue(more)}: logs takes one job`);
   const lines = values.lines === undefined ? null : numberOfLines(values.lines);
   const follow = values.follow === true;
   const from = values['over-ssh'] ?? null;
@@ -84,7 +84,7 @@ class OverSSH {
 
 function numberOfLines(text: string): number {
   if (/^\d{1,9}$/.test(text)) return Number(text);
-  throw usage(`-n: ${showValue(text)} is not a number of lines; use 20, for example`);
+  throw usageError(`-n: ${showValue(text)} is not a number of lines; use 20, for example`);
 }
 
 export const COMMAND: Command = {

@@ -1,5 +1,5 @@
 import { asError, CommandEnd, EXIT_CODES, GPUOwnerError } from '../errors.ts';
-import { onWarning, sanitize, showExtraCertificates, systemError } from '../platform/index.ts';
+import { onWarning, sanitize, showExtraCertificates, systemError, usageError } from '../platform/index.ts';
 import { type Command, type Commands, commandLineOf, optionsOf } from './command.ts';
 import { simulateMachine } from './command-line.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
@@ -97,8 +97,7 @@ function asOurs(error: unknown): GPUOwnerError | null {
     return new GPUOwnerError('ERR_SYSTEM', `${what}: ${systemError(-errno)}.`);
   }
   if (code !== 'ENOENT' || syscall !== 'uv_cwd') return null;
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  return usageError(
     'the current directory was removed: cd to another one, or name the project: --project /A/DIRECTORY',
   );
 }

@@ -1,9 +1,9 @@
 import { checkOptions } from '../claims/index.ts';
-import { parseEndpoint } from '../platform/index.ts';
+import { parseEndpoint, usageError } from '../platform/index.ts';
 import { exposition, serveMetrics, writeTextFile } from '../prometheus/index.ts';
 import { machineFamilies } from '../views/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { print, write } from './output.ts';
 
 const GROUPS = [
@@ -28,8 +28,8 @@ async function metrics(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { listen, output } = values;
   if (listen !== undefined && output !== undefined)
-    throw usage("--listen and --output can't be combined: start the command twice");
-  if (output === '') throw usage('--output needs the name of a file');
+    throw usageError("--listen and --output can't be combined: start the command twice");
+  if (output === '') throw usageError('--output needs the name of a file');
   const { request } = checkOptions({});
   const collect = () => machineFamilies(request);
   if (listen !== undefined) {

@@ -1,10 +1,10 @@
 // `jobs JOB...` and `jobs extend`.
 import { CommandEnd, GPUOwnerError } from '../errors.ts';
 import { describeNamed, extendJob, JobStore, resolveJobs, resolveNames } from '../jobs/index.ts';
-import { formatDuration, parseDuration } from '../platform/index.ts';
+import { formatDuration, parseDuration, usageError } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { queueWith } from '../status/index.ts';
-import { usage } from './command-line.ts';
+
 import { addressOf, byHost, jobWords } from './job-address.ts';
 import { jobPage } from './job-table.ts';
 import { print, say, show } from './output.ts';
@@ -32,7 +32,7 @@ export async function showEach(
   const elsewhere = addresses.filter((address) => address !== null);
   if (elsewhere.length > 0) {
     if (elsewhere.length < addresses.length || interval !== null)
-      throw usage('show jobs of other machines by themselves, and without --watch');
+      throw usageError('show jobs of other machines by themselves, and without --watch');
     const { jobsElsewhere } = await import('../fleet/index.ts');
     if (isJSON) return show(await jobsElsewhere(elsewhere, say));
     let gap = '';
@@ -63,9 +63,10 @@ export async function showEach(
 /** `jobs extend JOB... DURATION` */
 export async function extend(words: readonly string[]): Promise<void> {
   const duration = words.at(-1) ?? '';
-  if (words.length < 2) throw usage('write gpu-owner jobs extend 17 2h: it lets job 17 run 2 hours longer');
+  if (words.length < 2)
+    throw usageError('write gpu-owner jobs extend 17 2h: it lets job 17 run 2 hours longer');
   const ms = parseDuration(duration, 'jobs extend');
-  if (ms === 0) throw usage('jobs extend: how much longer? For example: gpu-owner jobs extend 17 2h');
+  if (ms === 0) throw usageError('jobs extend: how much longer? For example: gpu-owner jobs extend 17 2h');
   const { here, elsewhere } = byHost(words.slice(0, -1));
   const others =
     elsewhere.size === 0

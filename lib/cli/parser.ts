@@ -1,12 +1,11 @@
 // Reads a command line by tables of options.
-import { showValue } from '../platform/index.ts';
+import { showValue, usageError } from '../platform/index.ts';
 import {
   type AnyValues,
   COMMON_OPTIONS,
   type Option,
   type OptionTable,
   type Parsed,
-  usage,
 } from './command-line.ts';
 import { unknownOption } from './mistakes.ts';
 
@@ -54,7 +53,7 @@ function readLong(
   const option = Object.hasOwn(options, name) ? options[name] : undefined;
   if (option === undefined) throw unknownOption(`--${name}`, Object.keys(options));
   if (equals >= 0) {
-    if (option.value === undefined) throw usage(`--${name} takes no value`);
+    if (option.value === undefined) throw usageError(`--${name} takes no value`);
     store(values, name, option, arg.slice(equals + 1));
     return 0;
   }
@@ -98,7 +97,7 @@ function store(values: MutableValues, name: string, option: Option, value: strin
 /** A negative number is a value, another option is none. */
 function valueAt(word: string | undefined, option: string): string {
   if (word !== undefined && !/^-(?!\d|$)/.test(word)) return word;
-  throw usage(
+  throw usageError(
     `${option} needs a value${word === undefined ? '' : `, but ${showValue(word)} follows`}; see --help`,
   );
 }

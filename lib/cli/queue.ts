@@ -1,9 +1,9 @@
 import { label } from '../gpus/index.ts';
 import { JobStore, pauseJob, putJobsFirst, resolveJobs, resumeJob } from '../jobs/index.ts';
-import { fitColumns, formatDuration, formatSince } from '../platform/index.ts';
+import { fitColumns, formatDuration, formatSince, usageError } from '../platform/index.ts';
 import { getQueue, type QueueEntry } from '../status/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { pageWidth, show } from './output.ts';
 
@@ -45,9 +45,9 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
   const [change] = chosen;
   if (change === undefined) return false;
   if (chosen.length > 1)
-    throw usage(`--${change} and --${chosen[1]} can't go together; use one after the other`);
+    throw usageError(`--${change} and --${chosen[1]} can't go together; use one after the other`);
   if (positionals.length === 0)
-    throw usage(`--${change}: which job? Give its number or name; \`gpu-owner jobs\` lists them`);
+    throw usageError(`--${change}: which job? Give its number or name; \`gpu-owner jobs\` lists them`);
   const store = JobStore.open();
   const ids = resolveJobs(store, positionals);
   if (change === 'first') putJobsFirst(store, ids);

@@ -3,10 +3,10 @@
 import { resolve } from 'node:path';
 import { type CommandElsewhere, commandFor, runElsewhere, submitElsewhere } from '../fleet/index.ts';
 import { parseArray } from '../jobs/index.ts';
-import { parseDuration, sanitize, shellWords, showValue } from '../platform/index.ts';
+import { parseDuration, sanitize, shellWords, showValue, usageError } from '../platform/index.ts';
 import { waitOption } from './claim-values.ts';
 import { optionsOf } from './command.ts';
-import { type AnyValues, type Parsed, usage } from './command-line.ts';
+import type { AnyValues, Parsed } from './command-line.ts';
 import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
 import { jobOptions } from './job-options.ts';
@@ -68,7 +68,7 @@ function partsOf(values: SubmitValues): readonly (number | null)[] {
   const { ids, atOnce } = parseArray(values.array);
   if (atOnce === null && !values['like-slurm']) return ids;
   const option = atOnce === null ? '--like-slurm' : `%${atOnce}`;
-  throw usage(`--array: ${option} needs one host, as each part chooses its own: use --on HOST`);
+  throw usageError(`--array: ${option} needs one host, as each part chooses its own: use --on HOST`);
 }
 
 /** A part as a job of its own. */
@@ -84,12 +84,12 @@ async function jobsToFollow(given: SubmitValues) {
   const { after: _, 'after-ok': __, ...values } = given;
   const { after, afterOk, elsewhere, notBefore } = await jobOptions(given);
   if (notBefore !== undefined)
-    throw usage(
+    throw usageError(
       '--after TIME needs one host, as --on any starts a job as soon as a host can serve it: use --on HOST',
     );
   const [here] = [...after, ...afterOk];
   if (here === undefined) return { after: elsewhere, values };
-  throw usage(
+  throw usageError(
     `--after${after.length > 0 ? '' : '-ok'} ${showValue(here)}: with --on any, say on which host that job is: HOST:JOB, or any:JOB`,
   );
 }
@@ -98,7 +98,7 @@ async function jobsToFollow(given: SubmitValues) {
 function refuseMoving({ after = [], 'after-ok': afterOk = [] }: SubmitValues): void {
   const moving = [...after, ...afterOk].find((list) => /(?:^|,)\s*any:/.test(list));
   if (moving === undefined) return;
-  throw usage(
+  throw usageError(
     `--after ${showValue(moving)}: only this machine knows that job; give its address on a host, HOST:JOB, or use --on any`,
   );
 }

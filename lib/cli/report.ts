@@ -5,12 +5,13 @@ import {
   listWords,
   oneOf,
   sanitize,
+  usageError,
   userName,
 } from '../platform/index.ts';
 import { makeReport, reportCSV, reportTime } from '../status/index.ts';
 import { KINDS, type Report, type Sum } from '../usage/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { alignColumns, say, show } from './output.ts';
 
@@ -49,7 +50,7 @@ async function report(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
   if (values.csv && (values.json || values.hosts !== undefined))
-    throw usage(`--csv: it can't go with --${values.json ? 'json' : 'hosts'}; leave one out`);
+    throw usageError(`--csv: it can't go with --${values.json ? 'json' : 'hosts'}; leave one out`);
   const by = oneOf(values.by ?? 'user', KINDS, '--by');
   const time = reportTime(values, Date.now());
   const user = values.user === undefined ? null : findUid(values.user);
@@ -58,7 +59,7 @@ async function report(parsed: Parsed<typeof GROUPS>): Promise<void> {
       first === undefined ? `${host}:\n` : `${host}:\n${page(first)}\n`,
     );
   if (values.user !== undefined && user === null)
-    throw usage(`--user: there is no user ${sanitize(values.user, 60)} here; give a name or a uid`);
+    throw usageError(`--user: there is no user ${sanitize(values.user, 60)} here; give a name or a uid`);
   const { made, skipped, problem } = await makeReport(by, time, user);
   if (problem !== null) say(`shares are unknown: ${problem}`);
   show(values.json ? made : values.csv ? reportCSV(made) : page(made, skipped));

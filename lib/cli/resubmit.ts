@@ -1,6 +1,7 @@
 import { JobStore, resubmitNamed } from '../jobs/index.ts';
+import { usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './command-line.ts';
+import type { OptionGroup, Parsed } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
 import { byHost } from './job-address.ts';
 import { print } from './output.ts';
@@ -9,7 +10,7 @@ const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
 
 async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0)
-    throw usage('which job? Give its number or name, or `failed` or `lost` for all of these');
+    throw usageError('which job? Give its number or name, or `failed` or `lost` for all of these');
   const { here, elsewhere } = byHost(positionals);
   if (elsewhere.size > 0) {
     const { commandElsewhere } = await import('./jobs-elsewhere.ts');

@@ -9,10 +9,10 @@ import {
   parseTimeLimit,
   type TimeLimit,
 } from '../jobs/index.ts';
-import { formatDuration, shellWords } from '../platform/index.ts';
+import { formatDuration, shellWords, usageError } from '../platform/index.ts';
 import { refusePreemptibleShare } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
-import { type Parsed, usage } from './command-line.ts';
+import type { Parsed } from './command-line.ts';
 import { durationAfterWait } from './mistakes.ts';
 import type { RUN_GROUPS } from './run-options.ts';
 
@@ -33,26 +33,26 @@ export function checkRun(
   laterMs: number | null = null,
 ): RunRequest {
   if (command.length === 0) {
-    throw usage(`a command is missing; for example: gpu-owner ${called} -n 2 -- python train.py`);
+    throw usageError(`a command is missing; for example: gpu-owner ${called} -n 2 -- python train.py`);
   }
   const [duration = ''] = command;
   const option = durationAfterWait(values, duration);
-  if (option !== null) throw usage(`'${duration}' would be the command; write ${option}`);
+  if (option !== null) throw usageError(`'${duration}' would be the command; write ${option}`);
   const { name, note } = values;
   const asked = { ...(name === undefined ? {} : { name }), ...(note === undefined ? {} : { note }) };
   checkJobOptions(asked);
   const isPreemptible = values.preemptible === true;
-  if (isPreemptible && values.urgent) throw usage('--urgent and --preemptible contradict each other');
+  if (isPreemptible && values.urgent) throw usageError('--urgent and --preemptible contradict each other');
   refusePreemptibleShare(values);
   if (!isPreemptible && values.grace !== undefined)
-    throw usage('--grace needs --preemptible: it is the time that such a command has to end');
+    throw usageError('--grace needs --preemptible: it is the time that such a command has to end');
   const isForPreemption = isPreemptible && values.signal?.includes('@') === false;
   const preemption = isPreemptible
     ? parsePreemption(isForPreemption ? values.signal : undefined, values.grace)
     : null;
   for (const option of ['env', 'chdir'] as const)
     if (values.on === undefined && values[option] !== undefined)
-      throw usage(`--${option} belongs to --on: here a command has your environment and directory`);
+      throw usageError(`--${option} belongs to --on: here a command has your environment and directory`);
   // Another machine has its own configuration: it decides who may be urgent, and how long a command may run.
   const isHere = values.on === undefined;
   const given = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal, isHere);

@@ -6,8 +6,9 @@ import {
   readStart,
 } from '../jobs/index.ts';
 import { native } from '../native.ts';
+import { usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, SIMULATE, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, SIMULATE } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
 import { say } from './output.ts';
 import { RUN_GROUPS } from './run-options.ts';
@@ -39,7 +40,7 @@ const GROUPS = [
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, command } = parsed;
-  if (values.requeue && !values.preemptible) throw usage('--requeue needs --preemptible');
+  if (values.requeue && !values.preemptible) throw usageError('--requeue needs --preemptible');
   if (values.on !== undefined) {
     checkRun(parsed, 'run');
     return (await import('./remote.ts')).runOn(values.on, parsed);

@@ -9,10 +9,10 @@ import {
 } from '../../simulator/scenarios/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
-import { setVariables, systemError } from '../platform/index.ts';
+import { setVariables, systemError, usageError } from '../platform/index.ts';
 import { SIZES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type InferValues, type OptionTable, rejectOperands, usage } from './command-line.ts';
+import { type InferValues, type OptionTable, rejectOperands } from './command-line.ts';
 import { print, write } from './output.ts';
 import { parse } from './parser.ts';
 
@@ -73,7 +73,7 @@ function record({ output, uuids }: InferValues<typeof RECORD>): void {
     if (output !== undefined) writeFileSync(output, text);
     else write(1, text);
   } catch (error) {
-    throw usage(`--output: ${output} can't be written (${errorCode(error)}); name another file`);
+    throw usageError(`--output: ${output} can't be written (${errorCode(error)}); name another file`);
   }
 }
 
@@ -83,7 +83,7 @@ async function play(
   machine: string | undefined,
 ): Promise<void> {
   if (path === undefined || more.length > 0)
-    throw usage('which scenario? Name one file: `simulate play FILE`');
+    throw usageError('which scenario? Name one file: `simulate play FILE`');
   const interrupted = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.on(signal, () => {

@@ -1,11 +1,11 @@
 import { describeBooking, type JudgedGPU } from '../claims/index.ts';
 import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
-import { hostName, sanitize, wrapText } from '../platform/index.ts';
+import { hostName, sanitize, usageError, wrapText } from '../platform/index.ts';
 import { discover, gpuJSON, observeTopology } from '../status/index.ts';
 import { CRITERIA_GROUP } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { hasColour, pageWidth, show } from './output.ts';
 import { topologyTable } from './topology.ts';
@@ -43,7 +43,7 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { request } = checkClaim(values);
   if (values.topology === true) {
-    if (isForHosts(values)) throw usage('--topology is for this machine: leave out --hosts');
+    if (isForHosts(values)) throw usageError('--topology is for this machine: leave out --hosts');
     const { topology, gpus } = await observeTopology(request);
     return show(values.json ? topology : topologyTable(topology, gpus));
   }

@@ -9,10 +9,10 @@ import {
   SweepProgress,
   submitJob,
 } from '../jobs/index.ts';
-import { shellWords, showValue } from '../platform/index.ts';
+import { shellWords, showValue, usageError } from '../platform/index.ts';
 import { waitOption } from './claim-values.ts';
 import type { Command } from './command.ts';
-import { type Parsed, usage } from './command-line.ts';
+import type { Parsed } from './command-line.ts';
 import { refuseThrowAway } from './installation.ts';
 import { JOB_HOOKS, jobOptions } from './job-options.ts';
 import { print } from './output.ts';
@@ -26,9 +26,9 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   const { array } = values;
   const waits = waitOption(values, true) !== null;
   if (array !== undefined) parseArray(array);
-  else if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
+  else if (values['like-slurm']) throw usageError('--like-slurm is for the parts of --array');
   if (array !== undefined && !waits)
-    throw usage('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
+    throw usageError('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
   const retry = retryOf(values.retry);
   if (values.on !== undefined) {
     checkRun(parsed, 'submit');
@@ -48,7 +48,7 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
     const submitted = belowSubmitter(start);
     const options = await jobOptions(values);
     const problem = commandProblem(command);
-    if (problem !== null) throw usage(problem.message);
+    if (problem !== null) throw usageError(problem.message);
     const { settings, limit } = request;
     const asked = { start: ['submit'], command: shellWords(command), request: settings.request };
     job = await submitJob({ ...asked, waits, limit, array }, options, submitted, JOB_HOOKS);
@@ -66,7 +66,7 @@ function retryOf(text = '0'): string | null {
   const [, times, code] = /^(\d{1,4})(?::(\d{1,3}))?$/.exec(text) ?? [];
   if (times !== undefined && (code === undefined || (Number(code) > 0 && Number(code) < 256)))
     return Number(times) === 0 ? null : text;
-  throw usage(
+  throw usageError(
     `--retry: ${showValue(text)} is not a number of times; use 1, 2, …, 0 for none, or 3:75 for exit code 75 only`,
   );
 }

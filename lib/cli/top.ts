@@ -1,10 +1,10 @@
 import { checkOptions } from '../claims/index.ts';
 import { EXIT_CODES } from '../errors.ts';
 import { chooseHosts } from '../fleet/index.ts';
-import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
+import { MAX_TIMER_MS, parseDuration, usageError } from '../platform/index.ts';
 import { FleetView, loadTop, MachineView } from '../views/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './command-line.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
 import { isTerminal, pageWidth, print, write } from './output.ts';
 
@@ -55,7 +55,7 @@ function isScreen(): boolean {
 }
 
 async function topOfHosts({ values }: Parsed<typeof GROUPS>, interval: number): Promise<void> {
-  if (values.json) throw usage('--json is for this machine only');
+  if (values.json) throw usageError('--json is for this machine only');
   const timeout = timeoutOf(values) + interval;
   const view = new FleetView(chooseHosts(values.hosts ?? ''));
   const watch = (onNews: () => void) => view.watch(topWords(values, interval), timeout, onNews);

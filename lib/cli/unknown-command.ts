@@ -1,7 +1,7 @@
 import { commandProblem } from '../jobs/index.ts';
-import { closest, sanitize, shellWords, showValue } from '../platform/index.ts';
+import { closest, sanitize, shellWords, showValue, usageError } from '../platform/index.ts';
 import type { Commands } from './command.ts';
-import { usage } from './command-line.ts';
+
 import { COMMANDS } from './commands.ts';
 import { UnknownWordError } from './mistakes.ts';
 
@@ -12,11 +12,11 @@ export function unknownCommand(
   called: string,
   args: readonly string[],
 ): Error {
-  if (name.startsWith('-')) return usage(`options follow the name of a command; see ${called} --help`);
+  if (name.startsWith('-')) return usageError(`options follow the name of a command; see ${called} --help`);
   const unknown = `there is no command ${showValue(name)}`;
   const near = closest(name, Object.keys(commands));
   if (near !== null) return new UnknownWordError(unknown, `did you mean '${near}'?`);
   if (commands !== COMMANDS || commandProblem([name]) !== null)
     return new UnknownWordError(unknown, `see ${called} --help`);
-  return usage(`${unknown}; write: ${sanitize(shellWords(['gpu-owner', 'run', name, ...args]), 200)}`);
+  return usageError(`${unknown}; write: ${sanitize(shellWords(['gpu-owner', 'run', name, ...args]), 200)}`);
 }

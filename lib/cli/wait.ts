@@ -1,9 +1,9 @@
 import { setMaxListeners } from 'node:events';
 import { GPUOwnerError } from '../errors.ts';
 import { exitCodeOfEnd, formatName, type Job, JobStore, resolveNames, waitForNamed } from '../jobs/index.ts';
-import { parseDuration, timerMs } from '../platform/index.ts';
+import { parseDuration, timerMs, usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, usage } from './command-line.ts';
+import type { OptionGroup, Parsed } from './command-line.ts';
 import { byHost } from './job-address.ts';
 import { say } from './output.ts';
 
@@ -21,7 +21,7 @@ const GROUPS = [
 
 async function wait({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0)
-    throw usage('for which job? Give its number or name; `gpu-owner jobs` lists them');
+    throw usageError('for which job? Give its number or name; `gpu-owner jobs` lists them');
   const timeout = values.timeout === undefined ? null : parseDuration(values.timeout, '--timeout');
   const { here, elsewhere } = byHost(positionals);
   const others = new AbortController();

@@ -8,10 +8,11 @@ import {
   parseEndpoint,
   sanitize,
   showValue,
+  usageError,
 } from '../platform/index.ts';
 import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './command-line.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
 import { print } from './output.ts';
 
@@ -56,7 +57,7 @@ async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const interval = parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval');
   const file = values['token-file'];
   if (file === undefined && !isLoopback(endpoint.host)) {
-    throw usage(
+    throw usageError(
       `--listen ${formatEndpoint(endpoint)} is for other machines: name a file with a token of your own, --token-file FILE`,
     );
   }
@@ -84,7 +85,7 @@ async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
 function allowedHosts({ 'allow-host': names = [] }: Parsed<typeof GROUPS>['values']): string[] {
   return names.map((name) => {
     if (/^[\w.-]+$|^[\da-f:]+$/i.test(name)) return name;
-    throw usage(
+    throw usageError(
       `--allow-host: ${showValue(name)} is not the name of a host; leave out scheme, port and path`,
     );
   });

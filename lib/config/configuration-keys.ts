@@ -1,5 +1,5 @@
 // The keys of configuration files, each with its check.
-import { invalidArgument, invalidValue, oneOf, parseAbsolutePath, parseSize } from '../platform/index.ts';
+import { invalidValue, oneOf, parseAbsolutePath, parseSize, usageError } from '../platform/index.ts';
 import { type BookingRules, parseBookings } from './bookings.ts';
 import { type ConventionChoice, parseConventions } from './convention-choice.ts';
 import {
@@ -162,7 +162,7 @@ function parseWords(value: unknown, option: string): string[] {
 
 /** Parses the URL of a webhook. Messages don't show the value, as it is a secret. */
 function parseWebhook(value: unknown, option: string): URL {
-  const refuse = (why: string) => invalidArgument(`${option}: ${why}`);
+  const refuse = (why: string) => usageError(`${option}: ${why}`);
   const isText = typeof value === 'string' && value.length <= MAX_URL_LENGTH;
   const url = isText && URL.canParse(value) ? new URL(value) : null;
   if (url === null || !/^https?:$/.test(url.protocol))

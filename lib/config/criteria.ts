@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../errors.ts';
+import type { GPUOwnerError } from '../errors.ts';
 import {
   closest,
   listWords,
@@ -8,6 +8,7 @@ import {
   parseWatts,
   sanitize,
   showValue,
+  usageError,
 } from '../platform/index.ts';
 
 /**
@@ -153,32 +154,27 @@ export function normalizeCriteria(
 /** @throws {GPUOwnerError} ERR_INVALID_ARGUMENT */
 export function refuseNoObject(options: unknown, otherwise = ''): asserts options is object {
   if (typeof options === 'object' && options !== null && !Array.isArray(options)) return;
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  throw usageError(
     `options must be ${otherwise}an object such as { minFreeMemory: '20GiB' }, not ${showValue(options)}`,
   );
 }
 
 function unknownOption(key: string, known: readonly string[]): GPUOwnerError {
   const meant = closest(key, known);
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  return usageError(
     `there is no option ${showValue(key)}${meant ? `; did you mean '${meant}'?` : `; the known ones are ${listWords(known)}`}`,
   );
 }
 
 export function parseBoolean(value: unknown, option: string): boolean {
   if (typeof value === 'boolean') return value;
-  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(value)} is neither true nor false`);
+  throw usageError(`${option}: ${showValue(value)} is neither true nor false`);
 }
 
 function parseDevices(value: unknown, option: string): DeviceRule[] {
   const selectors = parseSelectors(value, option);
   if (selectors.length === 0) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${option}: an empty list allows no GPU; leave it out for all`,
-    );
+    throw usageError(`${option}: an empty list allows no GPU; leave it out for all`);
   }
   return deviceRules(selectors);
 }
@@ -204,8 +200,7 @@ export function parseSelectors(value: unknown, option: string): Selector[] {
 }
 
 function parseSelector(value: unknown, option: string, given: unknown): Selector {
-  const problem = (what: string) =>
-    new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(given)} ${what}; use ${EXAMPLES}`);
+  const problem = (what: string) => usageError(`${option}: ${showValue(given)} ${what}; use ${EXAMPLES}`);
   if (typeof value === 'number') {
     if (!Number.isSafeInteger(value) || value < 0) throw problem("isn't a GPU");
     return { kind: 'index', index: value + 0, text: String(value + 0) };

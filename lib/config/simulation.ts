@@ -2,7 +2,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { join, parse, resolve } from 'node:path';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
-import { fnv1a, prepend, showValue } from '../platform/index.ts';
+import { fnv1a, prepend, showValue, usageError } from '../platform/index.ts';
 
 /**
  * The name of the simulated machine that was asked for with `GPU_OWNER_SIMULATE` (or `--simulate`), or null: then the real
@@ -13,8 +13,7 @@ export function simulatedMachine(env: NodeJS.ProcessEnv = process.env): string |
   if (machine === undefined || machine === '') return null;
   if (machine.includes('/')) return nameOfFile(machine);
   if (!/^[A-Za-z0-9._-]{1,64}$/.test(machine) || machine.startsWith('.')) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `${showValue(machine)} is not a simulated machine: give a number of GPUs (4), the name of a machine ` +
         '(`gpu-owner simulate machines` lists them) or the path of a file (./server.conf).',
     );

@@ -2,7 +2,7 @@
 import type { ChildProcess } from 'node:child_process';
 import { errorCode } from '../errors.ts';
 import { type Job, UNKNOWN } from '../jobs/index.ts';
-import { invalidArgument, isoTime, sleep, userName } from '../platform/index.ts';
+import { isoTime, sleep, usageError, userName } from '../platform/index.ts';
 import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from './moving-job.ts';
 
 /** A job of another machine. */
@@ -28,7 +28,7 @@ export function movingJob(word: string): MovingJob {
   const id = /^[1-9]\d{0,8}$/.test(word) ? Number(word) : namedJob(word);
   const job = id === null ? null : new MovingJobs().read(id);
   if (job !== null) return job;
-  throw invalidArgument(
+  throw usageError(
     `you have no job ${ANY}:${word.slice(0, 60)} on this machine; \`gpu-owner jobs\` lists jobs that move`,
   );
 }

@@ -2,7 +2,7 @@
 import type { Host } from '../config/index.ts';
 import { EXIT_CODES } from '../errors.ts';
 import { formatArray } from '../jobs/index.ts';
-import { invalidArgument, shellWords, showValue } from '../platform/index.ts';
+import { shellWords, showValue, usageError } from '../platform/index.ts';
 import { createMoving, type NewMovingJob, type Say, untilQueued } from './any-jobs.ts';
 import { wantedOf } from './expected-wait.ts';
 import { commandOnHost, hostsToUse, submitOnHost } from './fleet.ts';
@@ -49,10 +49,10 @@ export function commandFor(on: string, directory: string, args: readonly string[
   const all = [directory, ...args];
   const size = Buffer.byteLength(shellWords(all)); // quoted: each ' takes four
   if (size > MAX_WORDS_LENGTH)
-    throw invalidArgument(`--on: arguments of ${size} bytes are too many for ssh: pass long lists in a file`);
+    throw usageError(`--on: arguments of ${size} bytes are too many for ssh: pass long lists in a file`);
   const odd = all.find((word) => word.includes('\ufffd'));
   if (odd !== undefined)
-    throw invalidArgument(`--on: ${showValue(odd)} is not UTF-8, and would get lost on the way`);
+    throw usageError(`--on: ${showValue(odd)} is not UTF-8, and would get lost on the way`);
   const directories = chosen.flatMap(({ host, directory: there }): [string, string][] =>
     there === null ? [] : [[host.name, there]],
   );

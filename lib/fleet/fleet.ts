@@ -1,6 +1,5 @@
 import { checkHostName, type Host, loadConfiguration } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
-import { formatDuration, sanitize, showValue, sleep } from '../platform/index.ts';
+import { formatDuration, sanitize, showValue, sleep, usageError } from '../platform/index.ts';
 import {
   brokenConnection,
   explain,
@@ -47,8 +46,7 @@ export function chooseHosts(list: string, option = '--hosts', word = 'all'): Hos
   const { hosts: configured = [], hostGroups = {} } = loadConfiguration();
   if (list.trim() === word) {
     if (configured.length > 0) return [...configured];
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `${option} ${word}: no host is configured. Write 'hosts: [NAME, NAME]' into ~/.config/gpu-owner/config.yaml, or name them: ${option} a,b`,
     );
   }

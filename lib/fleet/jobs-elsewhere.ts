@@ -2,7 +2,7 @@
 import { checkHostName, type Host } from '../config/index.ts';
 import { CommandEnd, type ErrorCode, EXIT_CODES, GPUOwnerError } from '../errors.ts';
 import { formatPart, isLiving, type Job, type JobElsewhere, type JobHooks, wordOf } from '../jobs/index.ts';
-import { invalidArgument, sleep } from '../platform/index.ts';
+import { sleep, usageError } from '../platform/index.ts';
 import {
   ANY,
   type JobAddress,
@@ -129,13 +129,13 @@ export async function livingElsewhere(
   return wanted.flatMap(({ host, job, isOk }, i) => {
     const { id, array, state, exitCode } = found[i];
     if (array?.id === id)
-      throw invalidArgument(`${host}:${job} has not begun; give the whole array, ${host}:${id}`);
-    if (id === null) throw invalidArgument(`${host}:${job} is not a job of \`submit\``);
+      throw usageError(`${host}:${job} has not begun; give the whole array, ${host}:${id}`);
+    if (id === null) throw usageError(`${host}:${job} is not a job of \`submit\``);
     if (isLiving(state) || (host === ANY && (found[i] as Job).state === 'moving'))
       return [{ host, id, isOk }];
     const why = isOk ? whyNotOk({ state, exitCode }) : null;
     if (why !== null)
-      throw invalidArgument(`--after-ok ${host}:${job}: the job ${why}, so the new job would never start`);
+      throw usageError(`--after-ok ${host}:${job}: the job ${why}, so the new job would never start`);
     return [];
   });
 }

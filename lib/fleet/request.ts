@@ -1,6 +1,6 @@
 // A question as a host's login shell is given it, and what comes back between marks: shells print what their users have set up.
 import type { Host } from '../config/index.ts';
-import { invalidArgument, shellWords, showValue } from '../platform/index.ts';
+import { shellWords, showValue, usageError } from '../platform/index.ts';
 
 /** The answer of a gpu-owner on a host. */
 interface RawAnswer {
@@ -246,13 +246,13 @@ export function environmentFor(given: readonly string[]): Environment {
     if (name !== '') {
       const found = value ?? process.env[name];
       if (found === undefined)
-        throw invalidArgument(`--env ${name}: the variable is not set here; write --env ${name}=VALUE`);
+        throw usageError(`--env ${name}: the variable is not set here; write --env ${name}=VALUE`);
       if (found.includes('\ufffd'))
-        throw invalidArgument(`--env ${name}: its value is not UTF-8, and would get lost on the way`);
+        throw usageError(`--env ${name}: its value is not UTF-8, and would get lost on the way`);
       return [[name, found]];
     }
     if (!/^[A-Za-z0-9_*?]+$/.test(entry))
-      throw invalidArgument(
+      throw usageError(
         `--env: ${showValue(entry)} is neither NAME, NAME=VALUE nor a pattern such as 'WANDB_*'`,
       );
     const pattern = new RegExp(`^${entry.replaceAll('*', '.*').replaceAll('?', '.')}$`);

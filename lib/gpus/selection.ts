@@ -4,8 +4,7 @@ import {
   parseSelectors,
   type Selector,
 } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
-import { listWords, sanitize } from '../platform/index.ts';
+import { listWords, sanitize, usageError } from '../platform/index.ts';
 import { bestConnected, connectedSets, type Topology, worthsOf } from './topology.ts';
 import type { GPU, Verdict } from './types.ts';
 
@@ -29,7 +28,7 @@ export function select(
   isConnected = false,
 ): GPU[] | null {
   if (!Number.isSafeInteger(count) || count < 1) {
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `count: ${count} is not a number of GPUs; use 1, 2, …`);
+    throw usageError(`count: ${count} is not a number of GPUs; use 1, 2, …`);
   }
   const whole = candidates.filter((gpu) => !isInstance(gpu));
   const kind = whole.length >= count ? whole : candidates.filter(isInstance);
@@ -238,7 +237,7 @@ function checkExists(selector: Selector, gpus: readonly GPU[], option: string): 
     problem = `'${selector.text}' is the beginning of ${fitting.length} UUIDs; write more of it`;
   }
   if (problem !== null) {
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${problem}. ${describeWhatExists(gpus)}`);
+    throw usageError(`${option}: ${problem}. ${describeWhatExists(gpus)}`);
   }
 }
 

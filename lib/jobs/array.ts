@@ -1,7 +1,7 @@
 // Arrays: one job with numbered parts, as `sbatch --array` has them. Each part is a job of its own. The array's process, which has no
 // GPUs, starts the next ones when one begins or ends. docs/decisions/042-background-jobs.md
 import { GPUOwnerError } from '../errors.ts';
-import { invalidArgument, listWords, sleep } from '../platform/index.ts';
+import { listWords, sleep, usageError } from '../platform/index.ts';
 import { arrayOf, isAhead, type JobArray } from './job-parts.ts';
 import type { JobRequest } from './job-record.ts';
 import { obstacleOf } from './job-request.ts';
@@ -44,7 +44,7 @@ export class ArrayRun {
     const request = store.read(id)?.request;
     const array = arrayOf(request ?? {});
     if (request === undefined || array === null)
-      throw invalidArgument(`job ${id} can't be read any longer: its file was changed or removed`);
+      throw usageError(`job ${id} can't be read any longer: its file was changed or removed`);
     this.#store = store;
     this.#request = request;
     this.#array = array;

@@ -6,11 +6,11 @@ import { nativeProgram } from '../native.ts';
 import {
   formatBytes,
   formatDuration,
-  invalidArgument,
   isUserOf,
   parseDuration,
   showValue,
   TIMEOUTS,
+  usageError,
   warn,
 } from '../platform/index.ts';
 
@@ -40,7 +40,7 @@ export function parseIdle(value: unknown, isHere = true): IdleLimit | null {
   // The GPUs are read once a minute, and a mean lies between two readings.
   const least = 2 * TIMEOUTS.usage;
   if (endMs < least)
-    throw invalidArgument(`--idle: ${showValue(value)} is less than ${formatDuration(least)}; use 30m or 1h`);
+    throw usageError(`--idle: ${showValue(value)} is less than ${formatDuration(least)}; use 30m or 1h`);
   const warningMs = Math.min(
     endMs - Math.min(WARNING_MS, Math.floor(endMs / 2)),
     rule?.warningMs ?? Number.POSITIVE_INFINITY,

@@ -2,7 +2,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { errorMessage } from '../errors.ts';
 import { errno, nativeOrNull } from '../native.ts';
-import { invalidArgument, showValue, sleep } from '../platform/index.ts';
+import { showValue, sleep, usageError } from '../platform/index.ts';
 import { isLiving, type Job } from './job-state.ts';
 
 /** As the keeper cuts: native/keeper/job_file.cc. */
@@ -36,14 +36,14 @@ export class JobOutput {
     try {
       this.#file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     } catch (error) {
-      throw invalidArgument(
+      throw usageError(
         `the output of job ${id} can't be read: ${errorMessage(error)}. Check whether the file was moved, and its permissions.`,
       );
     }
     // A device may have no end.
     if (!fstatSync(this.#file).isFile()) {
       this.close();
-      throw invalidArgument(
+      throw usageError(
         `the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file. To keep the output of a job, submit it without --output.`,
       );
     }

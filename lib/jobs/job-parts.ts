@@ -1,6 +1,6 @@
 // The parts of arrays, as words and options name them.
 import { ifPossible } from '../errors.ts';
-import { formatCount, invalidArgument, listWords, showValue } from '../platform/index.ts';
+import { formatCount, listWords, showValue, usageError } from '../platform/index.ts';
 import type { JobPart, JobRequest } from './job-record.ts';
 import { formatPart, isLiving, stateOf, unknownJob } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
@@ -18,7 +18,7 @@ const EXAMPLE = 'use 0-99, 0-99:2, 1,3,7, and %4 after it for four at a time';
 
 /** Reads `0-99`, `0-99:2`, `1,3,7-9`, with `%4` after it. @throws ERR_INVALID_ARGUMENT */
 export function parseArray(text: string): JobArray {
-  const refuse = (why: string) => invalidArgument(`--array: ${showValue(text)} ${why}; ${EXAMPLE}`);
+  const refuse = (why: string) => usageError(`--array: ${showValue(text)} ${why}; ${EXAMPLE}`);
   const [, list = '', limit] = /^([^%]*)(?:%(\d{1,9}))?$/.exec(text) ?? [];
   if (limit !== undefined && Number(limit) === 0) throw refuse('would run none at a time');
   const ids = new Set<number>();
@@ -30,7 +30,7 @@ export function parseArray(text: string): JobArray {
     if (Number(step) === 0) throw refuse('has the step 0');
     for (let id = Number(first); id <= Number(last); id += Number(step)) {
       if (ids.add(id).size > MAX_PARTS)
-        throw invalidArgument(
+        throw usageError(
           `--array: ${showValue(text)} has more than ${formatCount(MAX_PARTS)} parts; \`gpu-owner exp run --grid\` runs more`,
         );
     }
@@ -83,7 +83,7 @@ export function resolveJobs(store: JobStore, words: readonly string[]): number[]
   return resolveNames(store, words).map((named, i) => {
     const id = numberOf(store, named);
     if (id !== null) return id;
-    throw invalidArgument(`part ${words[i]} has not begun; wait, or give the array`);
+    throw usageError(`part ${words[i]} has not begun; wait, or give the array`);
   });
 }
 
@@ -104,7 +104,7 @@ function idsByName(store: JobStore): Map<string, number[]> {
 function meantBy(store: JobStore, name: string, ids: readonly number[]): number {
   const living = ids.length < 2 ? [] : ids.filter((id) => isLiving(stateOf(store, id)?.state));
   if (living.length > 1)
-    throw invalidArgument(
+    throw usageError(
       `${living.length} jobs that have not ended are called ${showValue(name)}: give one of their numbers, ${listWords(living.map(String), 'or')}`,
     );
   const id = living[0] ?? ids.at(-1);
@@ -116,9 +116,9 @@ function partOf(store: JobStore, part: JobPart): JobPart {
   const request = store.read(part.id)?.request;
   if (request === undefined) throw unknownJob(part.id);
   const array = arrayOf(request);
-  if (array === null) throw invalidArgument(`job ${part.id} is no array, so it has no part ${part.index}`);
+  if (array === null) throw usageError(`job ${part.id} is no array, so it has no part ${part.index}`);
   if (array.ids.includes(part.index)) return part;
-  throw invalidArgument(`job ${part.id} has no part ${part.index}; its parts are ${request.array}`);
+  throw usageError(`job ${part.id} has no part ${part.index}; its parts are ${request.array}`);
 }
 
 /** A job, or a part of an array, that another one follows. */

@@ -7,11 +7,11 @@ import {
   EXTRA_CERTIFICATES,
   errorReason,
   formatMoment,
-  invalidArgument,
   privately,
   sanitize,
   schema,
   showValue,
+  usageError,
 } from '../platform/index.ts';
 import {
   arrayOf,
@@ -68,7 +68,7 @@ export function checkJobOptions({
   note?: string | undefined;
 }): void {
   if (name !== undefined && (!/^[^\s/-][^\s/]*$/u.test(name) || sanitize(name, MAX_NAME_LENGTH) !== name)) {
-    throw invalidArgument(
+    throw usageError(
       `--name: ${showValue(name)} is not a name: use up to ${MAX_NAME_LENGTH} characters without spaces and slashes, and no '-' in front`,
     );
   }
@@ -78,14 +78,12 @@ export function checkJobOptions({
       : name.includes(',')
         ? 'several jobs; leave out the comma'
         : "a job's number; use a word";
-    throw invalidArgument(`--name: ${showValue(name)} would be taken for ${what}`);
+    throw usageError(`--name: ${showValue(name)} would be taken for ${what}`);
   }
   if (name === LOST || name === FAILED)
-    throw invalidArgument(
-      `--name: '${name}' means all ${name} jobs in \`gpu-owner resubmit\`; use another word`,
-    );
+    throw usageError(`--name: '${name}' means all ${name} jobs in \`gpu-owner resubmit\`; use another word`);
   if (note !== undefined && sanitize(note, MAX_NOTE_LENGTH) !== note)
-    throw invalidArgument(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
+    throw usageError(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
 }
 
 export function openOutput({ output }: JobRequest, directory: string): number {
@@ -98,7 +96,7 @@ export function openOutput({ output }: JobRequest, directory: string): number {
   } catch (error) {
     const code = errorCode(error);
     if (isOwn || code === 'ENOSPC' || code === 'EDQUOT') throw unusable(dirname(output), error);
-    throw invalidArgument(
+    throw usageError(
       `--output: ${showValue(output)} can't be written: ${code === 'ENOENT' ? `${dirname(output)} does not exist` : errorReason(error)}`,
     );
   }
@@ -143,13 +141,13 @@ export function dependencies(
     const begun = numberOf(store, named);
     const { id, index: part } = begun === null ? (named as JobPart) : { id: begun, index: undefined };
     if (samePart && !(isArray && arrayOf(store.read(id)?.request ?? {})))
-      throw invalidArgument(
+      throw usageError(
         `${showValue(word)}: %a is the number of a part; it needs --array and an array before it`,
       );
     const before = { id, isOk, ...(part !== undefined && { part }), ...(samePart && { samePart }) };
     const why = isOk && !samePart ? whyNeverOk(store, before) : null;
     if (why !== null)
-      throw invalidArgument(
+      throw usageError(
         `--after-ok ${word}: job ${formatBefore(before)} ${why}, so the new job would never start`,
       );
     const key = formatBefore(before);
@@ -180,7 +178,7 @@ function whyNeverOk(store: JobStore, before: JobBefore): string | null {
 }
 
 export function refuseInsideJob(): never {
-  throw invalidArgument(
+  throw usageError(
     'this shell belongs to a job (`gpu-owner run`), whose GPUs stay claimed until everything that was started in it has ended: submit from another shell.',
   );
 }
@@ -188,7 +186,7 @@ export function refuseInsideJob(): never {
 export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryBytes'> {
   const directory = ifPossible(() => process.cwd(), ''); // the directory may have been removed
   if (!schema.isAbsolutePath(directory))
-    throw invalidArgument('the current directory is not known: cd to another one');
+    throw usageError('the current directory is not known: cd to another one');
   const bytes = readlinkSync('/proc/self/cwd', 'buffer');
   return {
     directory,
@@ -199,12 +197,12 @@ export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryByt
 
 export function outputPath(pattern: string, directory: string): string {
   if (pattern === '' || pattern.endsWith('/'))
-    throw invalidArgument(`--output: ${showValue(pattern)} is not the name of a file`);
+    throw usageError(`--output: ${showValue(pattern)} is not the name of a file`);
   const path = resolve(directory, pattern);
   const parent = dirname(path);
-  if (!isDirectory(parent)) throw invalidArgument(`--output: there is no directory ${showValue(parent)}`);
+  if (!isDirectory(parent)) throw usageError(`--output: there is no directory ${showValue(parent)}`);
   if (isDirectory(path))
-    throw invalidArgument(
+    throw usageError(
       `--output: ${showValue(path)} is a directory; name a file in it, such as ${basename(path)}/%j.log`,
     );
   refuseSpecialFile(path);
@@ -215,7 +213,7 @@ export function outputPath(pattern: string, directory: string): string {
     return true;
   };
   if (!ifPossible(mayWrite, false)) {
-    throw invalidArgument(
+    throw usageError(
       `--output: you may not write ${isThere ? 'to' : 'in'} ${showValue(isThere ? path : parent)}`,
     );
   }
@@ -226,7 +224,7 @@ export function outputPath(pattern: string, directory: string): string {
 function refuseSpecialFile(path: string): void {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found !== undefined && !found.isFile() && !found.isCharacterDevice())
-    throw invalidArgument(`--output: ${showValue(path)} is not an ordinary file`);
+    throw usageError(`--output: ${showValue(path)} is not an ordinary file`);
 }
 
 function isDirectory(path: string): boolean {
@@ -262,7 +260,7 @@ export function refuseTooLarge(files: { arguments: Buffer; environment: Buffer }
   const stack = /^Max stack size\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
   const limit = Math.min(Number(stack ?? 8 * 2 ** 20) / 4, 6 * 2 ** 20) - EXEC_RESERVE;
   if (size <= limit) return;
-  throw invalidArgument(
+  throw usageError(
     `arguments and environment have ${size} bytes together, and ${Math.floor(limit)} are possible: pass long lists in a file`,
   );
 }

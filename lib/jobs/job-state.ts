@@ -1,6 +1,6 @@
 // How jobs stand, and which job a word means.
-import { GPUOwnerError } from '../errors.ts';
-import { findUid, isoTime, sanitize, showValue, userName } from '../platform/index.ts';
+import type { GPUOwnerError } from '../errors.ts';
+import { findUid, isoTime, sanitize, showValue, usageError, userName } from '../platform/index.ts';
 import type { Job, QueueEntry } from '../shapes/index.ts';
 import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
 import { isAlive, type JobPart, OpenLocks, type StoredJob } from './job-record.ts';
@@ -78,8 +78,7 @@ export function listJobs({ user, all, lockDirectory, queue }: JobFilter): Job[] 
   const holders = [...activity.leases, ...activity.waiting];
   // A user of a container, or of another machine, is known by the name in a record only.
   if (uid === null && !holders.some(({ info }) => info.user === user)) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `there is no user ${showValue(user)} on this machine: give a name or a uid, as \`id\` prints them`,
     );
   }
@@ -252,8 +251,7 @@ export function isLiving(state: Job['state'] | undefined): boolean {
 
 /** @param word for people: a number, or a name */
 export function unknownJob(word: string | number): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  return usageError(
     `you have no job ${sanitize(String(word), 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`,
   );
 }

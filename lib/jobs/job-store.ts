@@ -29,6 +29,7 @@ import {
   stateDirectory,
   statusBehind,
   systemError,
+  usageError,
 } from '../platform/index.ts';
 import {
   isAlive,
@@ -183,8 +184,7 @@ export class JobStore {
         const head = Buffer.alloc(REQUEST_OFFSET, ' ');
         const file = Buffer.concat([head, Buffer.from(`${JSON.stringify(whole)}\n`)]);
         if (file.length > MAX_FILE_BYTES)
-          throw new GPUOwnerError(
-            'ERR_INVALID_ARGUMENT',
+          throw usageError(
             `the job can't be kept: it takes ${formatBytes(file.length)} of ${formatBytes(MAX_FILE_BYTES)}. Name fewer jobs with --after: the last of each chain is enough`,
           );
         const write = (name: string, bytes: Uint8Array) =>

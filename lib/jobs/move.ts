@@ -4,7 +4,7 @@
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode, GPUOwnerError, ifThere } from '../errors.ts';
-import { bootId, removeOlder, sleep, TIMEOUTS } from '../platform/index.ts';
+import { bootId, removeOlder, sleep, TIMEOUTS, usageError } from '../platform/index.ts';
 import { cancelJob, MOVED } from './job-control.ts';
 import { isAlive, type StoredJob } from './job-record.ts';
 import { type Job, stateOf } from './job-state.ts';
@@ -26,7 +26,7 @@ export interface MoveRequest {
 /** The option's value. @throws ERR_INVALID_ARGUMENT */
 export function parseMove(text: string): MoveRequest {
   const [, key, held] = /^([0-9a-f]{32})(:held)?$/.exec(text) ?? [];
-  if (key === undefined) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', '--move is for gpu-owner itself');
+  if (key === undefined) throw usageError('--move is for gpu-owner itself');
   return { key, isHeld: held !== undefined };
 }
 

@@ -1,5 +1,5 @@
 // What users mean by numbers, names and parts of arrays (17_3), and what they do with these.
-import { invalidArgument, now, sanitize, sleep } from '../platform/index.ts';
+import { now, sanitize, sleep, usageError } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { cancelJob, jobsInState, noteCancellation, waitForEnd } from './job-control.ts';
 import { arrayOf, formatArray, type NamedJob, numberOf, resolveNames } from './job-parts.ts';
@@ -179,7 +179,7 @@ export async function resubmitNamed(store: JobStore, words: readonly string[]): 
     const part = typeof each === 'number' ? store.read(each)?.request.part : each;
     if (part === undefined) wanted.set(each as number, null);
     else if (isLiving(describeNamed(store, part).state))
-      throw invalidArgument(`job ${formatName(each)} has not ended; cancel it first`);
+      throw usageError(`job ${formatName(each)} has not ended; cancel it first`);
     else parts.set(part.id, [...(parts.get(part.id) ?? []), part.index]);
   }
   for (const [id, some] of parts) {

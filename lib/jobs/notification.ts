@@ -4,7 +4,7 @@
 import { appendFileSync, closeSync, openSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
-import { errorMessage, GPUOwnerError, ifPossible } from '../errors.ts';
+import { errorMessage, ifPossible } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
@@ -17,6 +17,7 @@ import {
   sanitize,
   showValue,
   systemError,
+  usageError,
 } from '../platform/index.ts';
 import { readActivity } from '../status/index.ts';
 import { endedJob, type Job, jobAt } from './job-state.ts';
@@ -54,8 +55,7 @@ const DETACH = `exec </dev/null >/dev/null 2>&1; cd /; unset ${UNWANTED.join(' '
 export function checkNotification(): void {
   const { command, webhook } = loadNotificationTargets();
   if (command !== null || webhook !== null) return;
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  throw usageError(
     '--notify: nothing says how to tell you. Write it into ~/.config/gpu-owner/config.yaml (chmod 600): ' +
       "'notifyWebhook: https://hooks.slack.com/…' or 'notifyCommand: [PROGRAM, ARGUMENT]'; `gpu-owner docs jobs` has examples",
   );

@@ -8,7 +8,7 @@ import {
   WAIT_QUEUE_FILE,
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
-import { formatDuration, invalidArgument, parseDuration, pathIn } from '../platform/index.ts';
+import { formatDuration, parseDuration, pathIn, usageError } from '../platform/index.ts';
 import { signalNumber } from './time-limit.ts';
 
 /** How a preemptible command gives way. */
@@ -27,7 +27,7 @@ export function parsePreemption(signal: unknown, grace: unknown): Preemption {
   const graceMs =
     grace === undefined ? Math.min(DEFAULT_GRACE_MS, most) : Math.ceil(parseDuration(grace, '--grace'));
   if (graceMs > most)
-    throw invalidArgument(
+    throw usageError(
       `--grace: ${formatDuration(graceMs)} is more than the ${formatDuration(most)} that a preemptible job has to end here (preemptionGrace in the configuration).`,
     );
   return { signal: signal === undefined ? null : signalNumber(String(signal)), graceMs };

@@ -8,7 +8,6 @@ import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
 import {
   hideExtraCertificates,
-  invalidArgument,
   ownProgram,
   pathIn,
   restoreMessages,
@@ -18,6 +17,7 @@ import {
   showExtraCertificates,
   systemError,
   TIMEOUTS,
+  usageError,
 } from '../platform/index.ts';
 import {
   changesTo,
@@ -118,7 +118,7 @@ function takeRole(): Pick<Start, 'kind' | 'job' | 'order' | 'controls'> {
     return { kind: 'controller', job: null, order: undefined, controls: Number(controls) };
   // Any program can set the variable.
   const found = file === undefined ? null : readJob(Number(file));
-  if (found === null) throw invalidArgument(`${ROLE} is for gpu-owner itself: unset this variable`);
+  if (found === null) throw usageError(`${ROLE} is for gpu-owner itself: unset this variable`);
   const job: MadeJob = { request: found.request, lock: Number(lock), file: Number(file) };
   const kind = placed === undefined ? 'part' : 'placed';
   return { kind, job, order: found.progress?.order, controls: null };

@@ -3,7 +3,7 @@ import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts';
 import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
-import { errorReason, invalidArgument, sanitize, showValue } from '../platform/index.ts';
+import { errorReason, sanitize, showValue, usageError } from '../platform/index.ts';
 import { arrayOf } from './job-parts.ts';
 import { type JobHooks, JobProcess } from './job-process.ts';
 import { type JobCancellation, type JobRequest, writeBlock } from './job-record.ts';
@@ -67,7 +67,7 @@ export async function submitJob(
   const uuids = claims === 'elsewhere' ? [] : (await checkPossible(request)).uuids;
   const outputPattern = options.output === undefined ? null : outputPath(options.output, place.directory);
   if (array === undefined && outputPattern !== null && isOfPart(outputPattern))
-    throw invalidArgument(
+    throw usageError(
       '--output: %a is the number of a part, so it needs --array; write %%a for these two letters',
     );
   const files = {
@@ -243,7 +243,7 @@ function askedOf(store: JobStore, id: number, mayLive = false) {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(id);
   if (isLiving(found.state) && !mayLive)
-    throw invalidArgument(`job ${id} has not ended: ${found.state}; cancel it first`);
+    throw usageError(`job ${id} has not ended: ${found.state}; cancel it first`);
   return { request: found.job.request, files: filesOf(store, id) };
 }
 
@@ -272,6 +272,6 @@ function openDirectory(
   } catch (error) {
     const code = errorCode(error);
     const why = code === 'ENOENT' ? 'is no longer there' : `can't be entered: ${errorReason(error)}`;
-    throw invalidArgument(`job ${id}: its directory ${showValue(directory)} ${why}`);
+    throw usageError(`job ${id}: its directory ${showValue(directory)} ${why}`);
   }
 }

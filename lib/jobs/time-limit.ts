@@ -1,5 +1,5 @@
 import { allowedTime } from '../claims/index.ts';
-import { closest, formatDuration, invalidArgument, parseDuration, showValue } from '../platform/index.ts';
+import { closest, formatDuration, parseDuration, showValue, usageError } from '../platform/index.ts';
 
 /** How long a command may run. */
 export interface TimeLimit {
@@ -20,11 +20,10 @@ export function parseTimeLimit(duration: unknown, notice: unknown, isHere = true
     const ms = isHere ? allowedTime(null) : null;
     if (ms !== null) return withNotice({ ms, text: formatDuration(ms) }, notice);
     if (notice === undefined) return null;
-    throw invalidArgument('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
+    throw usageError('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
   }
   const ms = Math.ceil(parseDuration(duration, '--for'));
-  if (ms === 0)
-    throw invalidArgument(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
+  if (ms === 0) throw usageError(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
   if (isHere) allowedTime(ms);
   return withNotice({ ms, text: String(duration).trim() }, notice);
 }
@@ -36,13 +35,13 @@ function withNotice(limit: Omit<TimeLimit, 'notice'>, notice: unknown): TimeLimi
 function parseNotice(value: unknown, limit: Omit<TimeLimit, 'notice'>): TimeLimit['notice'] {
   const [, name, duration] = /^([^@]*)@(.*)$/.exec(String(value)) ?? [];
   if (name === undefined || duration === undefined)
-    throw invalidArgument(
+    throw usageError(
       `--signal: ${showValue(value)} is not a signal and how long before the limit it comes; for example: USR1@5m`,
     );
   const signal = signalNumber(name);
   const ms = Math.ceil(parseDuration(duration, '--signal'));
   if (ms > 0 && ms < limit.ms) return { signal, ms };
-  throw invalidArgument(
+  throw usageError(
     `--signal: ${showValue(duration)} must be more than 0 and less than the limit, which is ${limit.text}`,
   );
 }
@@ -58,11 +57,11 @@ export function signalNumber(name: string): number {
   const number = signals.get(short);
   if (number === undefined) {
     const suggestion = closest(short, [...signals.keys()]);
-    throw invalidArgument(
+    throw usageError(
       `--signal: ${showValue(name)} is not a signal; ${suggestion === null ? 'use a name such as USR1' : `did you mean ${suggestion}?`}`,
     );
   }
   if (UNCATCHABLE.includes(short))
-    throw invalidArgument(`--signal: no program can catch ${short}; use another signal, such as USR1`);
+    throw usageError(`--signal: no program can catch ${short}; use another signal, such as USR1`);
   return number;
 }

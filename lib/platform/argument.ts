@@ -4,13 +4,13 @@ import { listWords, showValue } from './text.ts';
 
 const PATH_MAX = 4096;
 
-export function invalidArgument(message: string): GPUOwnerError {
+export function usageError(message: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }
 
 /** The error for the value of an option. @param what 'valid', or more exactly what it isn't @param right what to do: 'use …' */
 export function invalidValue(option: string, value: unknown, what: string, right: string): GPUOwnerError {
-  return invalidArgument(`${option}: ${showValue(value)} is not ${what}; ${right}`);
+  return usageError(`${option}: ${showValue(value)} is not ${what}; ${right}`);
 }
 
 /** @throws ERR_INVALID_ARGUMENT */

@@ -1,7 +1,7 @@
 // Where a server listens, and the secret that it asks for. Modules of Node.js that take milliseconds to load are loaded by those who listen.
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { errorCode, GPUOwnerError } from '../errors.ts';
-import { invalidValue } from './argument.ts';
+import { invalidValue, usageError } from './argument.ts';
 import { decode, readAtMost } from './files.ts';
 import { sanitize, showValue } from './text.ts';
 
@@ -31,8 +31,7 @@ export async function parseEndpoint(text: string): Promise<Endpoint> {
     return { host: (await lookup(host)).address, port };
   } catch (error) {
     const code = errorCode(error);
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `--listen: the host ${showValue(host)} can't be found (${sanitize(code ?? '')}); write its IP address`,
     );
   }

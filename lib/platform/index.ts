@@ -1,4 +1,4 @@
-export { invalidArgument, invalidValue, oneOf, parseAbsolutePath } from './argument.ts';
+export { invalidValue, oneOf, parseAbsolutePath, usageError } from './argument.ts';
 export { Directory, FOR_ALL, FOR_READING, readBlock, textBlock } from './directory.ts';
 export {
   type Endpoint,

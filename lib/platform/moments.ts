@@ -1,5 +1,5 @@
 // Moments as people write them, in local time.
-import { invalidArgument } from './argument.ts';
+import { usageError } from './argument.ts';
 import { parseDuration } from './quantities.ts';
 import { closest, showValue } from './text.ts';
 import { isoTime } from './time.ts';
@@ -57,7 +57,7 @@ export function parseDate(value: string, option: string): number | null {
 export function parseMonth(value: string, option: string): { from: number; until: number } {
   const [, year, month] = /^(19[7-9]\d|[2-9]\d{3})-(0[1-9]|1[0-2])$/.exec(value.trim()) ?? [];
   if (year === undefined)
-    throw invalidArgument(`${option}: ${showValue(value)} is not a month; use one such as '2026-10'`);
+    throw usageError(`${option}: ${showValue(value)} is not a month; use one such as '2026-10'`);
   const first = (later: number) => new Date(Number(year), Number(month) - 1 + later, 1).getTime();
   return { from: first(0), until: first(1) };
 }
@@ -82,13 +82,13 @@ function atTime(
   moment.setDate(moment.getDate() + days);
   moment.setHours(hours, minutes, 0, 0);
   if (moment.getHours() === hours && moment.getMinutes() === minutes) return moment.getTime();
-  throw invalidArgument(
+  throw usageError(
     `${option}: ${showValue(value)} doesn't exist: clocks are set forward then, to ${formatMoment(moment.getTime())}. Use another time.`,
   );
 }
 
 function noMoment(option: string, value: string, remedy = `use ${EXAMPLES}`) {
-  return invalidArgument(`${option}: ${showValue(value)} is not a time; ${remedy}`);
+  return usageError(`${option}: ${showValue(value)} is not a time; ${remedy}`);
 }
 
 /** 'Fri 2026-01-30 09:00 +01:00': in local time. */

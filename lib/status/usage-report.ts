@@ -6,11 +6,11 @@ import {
   csvLine,
   groupName,
   groupsOf,
-  invalidArgument,
   parseDate,
   parseDuration,
   parseMoment,
   parseMonth,
+  usageError,
 } from '../platform/index.ts';
 import { type Kind, type Report, readLedger, reportOf, type Use } from '../usage/index.ts';
 import { getGPUs } from './discovery.ts';
@@ -26,16 +26,16 @@ export function reportTime(
 ): { since: number; until: number } {
   if (month !== undefined) {
     if (since !== DEFAULT_SINCE || until !== undefined)
-      throw invalidArgument('--month contradicts --since and --until; leave it out, or them');
+      throw usageError('--month contradicts --since and --until; leave it out, or them');
     const { from, until: end } = parseMonth(month, '--month');
-    if (from > now) throw invalidArgument(`--month: ${month} has not begun; use a month that has`);
+    if (from > now) throw usageError(`--month: ${month} has not begun; use a month that has`);
     return { since: Math.max(EARLIEST, from), until: Math.min(end, now) };
   }
   const end = until === undefined ? now : momentBefore(until, '--until', now);
   const begin = momentBefore(since, '--since', now);
-  if (begin > now) throw invalidArgument('--since: that is a time to come; use 1d, or a day that has begun');
+  if (begin > now) throw usageError('--since: that is a time to come; use 1d, or a day that has begun');
   if (begin >= end)
-    throw invalidArgument(
+    throw usageError(
       `--since: nothing can have been used in no time; use ${until === undefined ? '1d, for example' : 'a time before --until'}`,
     );
   return { since: Math.max(EARLIEST, begin), until: Math.min(end, now) };

@@ -17,6 +17,7 @@ import {
   statusBehind,
   statusOf,
   systemError,
+  usageError,
   userName,
   warnOnce,
 } from '../../platform/index.ts';
@@ -138,8 +139,7 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
     const held = uuid === '' ? null : findHeld(directory, uuid, epoch);
     if (held === null) continue;
     if (held.depth === MAX_DEPTH) {
-      throw new GPUOwnerError(
-        'ERR_INVALID_ARGUMENT',
+      throw usageError(
         `claims are nested more than ${MAX_DEPTH} deep. Check whether a command starts itself again with gpu-owner.`,
       );
     }

@@ -1,8 +1,14 @@
 // The limits of this process's user, by the configuration files. Nothing stops programs that don't claim.
 import { type Configuration, loadConfiguration } from '../../config/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
 import { type GPU, isInstance, type Sharing, type Verdict } from '../../gpus/index.ts';
-import { findGid, formatDuration, groupNames, machineUid, userName } from '../../platform/index.ts';
+import {
+  findGid,
+  formatDuration,
+  groupNames,
+  machineUid,
+  usageError,
+  userName,
+} from '../../platform/index.ts';
 import type { LockDirectory } from '../locks/index.ts';
 import { type JoiningRequest, limitOf, type TogetherLimit, type UserLimit } from '../rules/index.ts';
 import { reachedLimit, readHoldings } from './holdings.ts';
@@ -45,8 +51,7 @@ export function allowedTime(ms: number | null, option = '--for'): number | null 
   const limit = ownLimit().ms;
   if (ms === null) return Number.isFinite(limit) ? limit : null;
   if (ms <= limit) return ms;
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  throw usageError(
     `${option}: ${formatDuration(ms)} is more than the ${formatDuration(limit)} that ${ownName()}'s jobs may run here (limits.for in the configuration).`,
   );
 }
@@ -112,8 +117,7 @@ export function applyLimit<Candidate extends Judged>(
       ever.group === null
         ? [`${user} may have ${ever.most} at a time`, 'limits.gpus']
         : [`members of ${ever.group} may have ${ever.most} together`, `limits.groups.${ever.group}.together`];
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `${count === 1 ? 'a GPU' : `${count} GPUs`} asked for, and ${may} here (${key} in the configuration). Ask for fewer.`,
     );
   }

@@ -1,6 +1,7 @@
+import { usageError } from '../../platform/index.ts';
 import { cancelTasks, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, usage } from '../command-line.ts';
+import type { OptionGroup, Parsed } from '../command-line.ts';
 import { print } from '../output.ts';
 import { locationOf, QUEUE, tasksNamed } from './queue-options.ts';
 
@@ -8,7 +9,7 @@ const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
 
 async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0) {
-    throw usage('which tasks? gpu-owner exp cancel NAME, or all');
+    throw usageError('which tasks? gpu-owner exp cancel NAME, or all');
   }
   await withQueue(locationOf(values), async (queue) => {
     const { names, unchanged } = await cancelTasks(queue, positionals);

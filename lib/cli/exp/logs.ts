@@ -1,6 +1,7 @@
+import { usageError } from '../../platform/index.ts';
 import { isOnServer, loadRunning, resolveTask, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, usage } from '../command-line.ts';
+import type { OptionGroup, Parsed } from '../command-line.ts';
 import { print, say, write } from '../output.ts';
 import { locationOf, QUEUE } from './queue-options.ts';
 
@@ -13,7 +14,7 @@ const GROUPS = [
 async function logs({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   const [name] = positionals;
   if (name === undefined || positionals.length > 1) {
-    throw usage('which task? gpu-owner exp logs NAME');
+    throw usageError('which task? gpu-owner exp logs NAME');
   }
   await withQueue(locationOf(values), async (queue) => {
     const id = await resolveTask(queue, name);

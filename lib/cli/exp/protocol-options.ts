@@ -1,6 +1,13 @@
-import { type Endpoint, parseDuration, parseEndpoint, readToken, showValue } from '../../platform/index.ts';
+import {
+  type Endpoint,
+  parseDuration,
+  parseEndpoint,
+  readToken,
+  showValue,
+  usageError,
+} from '../../platform/index.ts';
 import { loadRunning, type ProtocolSettings } from '../../sweeps/index.ts';
-import { type InferValues, type OptionGroup, usage } from '../command-line.ts';
+import type { InferValues, OptionGroup } from '../command-line.ts';
 
 /** Options of the port that workers of the original system connect to. */
 export const PROTOCOL_GROUP = {
@@ -38,11 +45,12 @@ export async function protocolSettings(
   values: InferValues<typeof PROTOCOL_GROUP.options>,
 ): Promise<ProtocolSettings> {
   const { listen = [], trust: trusted = [], 'token-file': file } = values;
-  if (values['no-listen'] && listen.length > 0) throw usage('--listen and --no-listen contradict each other');
+  if (values['no-listen'] && listen.length > 0)
+    throw usageError('--listen and --no-listen contradict each other');
   const timeout = values['task-timeout'] ?? DEFAULT_TIMEOUT;
   const lifetime = parseDuration(timeout, '--task-timeout');
   if (lifetime < MIN_TASK_TIMEOUT_MS) {
-    throw usage(`--task-timeout: ${showValue(timeout)} is too short for any task; use 30m, 2h, …`);
+    throw usageError(`--task-timeout: ${showValue(timeout)} is too short for any task; use 30m, 2h, …`);
   }
   const endpoints = listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each))) : [];
   const { Authentication, parseAddresses } = await loadRunning();

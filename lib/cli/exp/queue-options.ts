@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
-import { sanitize } from '../../platform/index.ts';
+import { sanitize, usageError } from '../../platform/index.ts';
 import { type ExperimentLocation, QUEUE_URLS, withoutPassword } from '../../sweeps/index.ts';
-import { type InferValues, type OptionTable, usage } from '../command-line.ts';
+import type { InferValues, OptionTable } from '../command-line.ts';
 
 /** Options of commands that use a queue. */
 export const QUEUE = {
@@ -20,7 +20,7 @@ export const QUEUE = {
 /** Absolute. @throws ERR_INVALID_ARGUMENT if it is empty, as it is by `--project "$UNSET"` */
 function projectOf({ project }: InferValues<typeof QUEUE>): string {
   if (project === '') {
-    throw usage('--project is empty; the current directory is .');
+    throw usageError('--project is empty; the current directory is .');
   }
   return resolve(project ?? '.');
 }

@@ -7,11 +7,11 @@ import {
   SweepProgress,
   submitJob,
 } from '../../jobs/index.ts';
-import { onWarning, shellWords } from '../../platform/index.ts';
+import { onWarning, shellWords, usageError } from '../../platform/index.ts';
 import { loadRunning, type WorkerRequest } from '../../sweeps/index.ts';
 import { WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
-import { advanced, type OptionGroup, type Parsed, SIMULATE, usage } from '../command-line.ts';
+import { advanced, type OptionGroup, type Parsed, SIMULATE } from '../command-line.ts';
 import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, JOB, JOB_HOOKS, jobOptions } from '../job-options.ts';
@@ -60,14 +60,14 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     return dryRun(location, await sweepSource(parsed, location.directory), values.json === true);
   }
   if (values.json === true)
-    throw usage('--json belongs to --dry-run; of a sweep that runs: exp status --json');
+    throw usageError('--json belongs to --dry-run; of a sweep that runs: exp status --json');
   refuseThrowAway();
   const start = readStart();
   if (isJob(start)) return JobProcess.next(start, JOB_HOOKS).runWithoutGPUs();
   const background = start.controls === null ? null : new SweepProgress(start.controls);
   const detaches = values.detach === true && background === null;
   if (detaches && values.commands === '-')
-    throw usage(
+    throw usageError(
       "--detach: a sweep in the background can't read standard input; write the commands to a file, and name it after --commands",
     );
   const {
@@ -84,7 +84,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const location = locationOf(values);
   const request = workerRequest(values, null);
   if (values.on === undefined && values.env !== undefined)
-    throw usage('--env belongs to --on: here commands have your environment');
+    throw usageError('--env belongs to --on: here commands have your environment');
   const words = toArguments(values, (name) => !OWN.includes(name));
   const hosts = values.on === undefined ? null : hostRequest(values.on, values, words, location);
   if (hosts === null) await settingsFor(request); // before anything is changed

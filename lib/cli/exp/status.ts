@@ -1,4 +1,12 @@
-import { fitColumns, formatSince, hostName, sanitize, shellWords, showValue } from '../../platform/index.ts';
+import {
+  fitColumns,
+  formatSince,
+  hostName,
+  sanitize,
+  shellWords,
+  showValue,
+  usageError,
+} from '../../platform/index.ts';
 import {
   type AttemptInfo,
   formatProgress,
@@ -11,7 +19,7 @@ import {
 } from '../../sweeps/index.ts';
 import { COUNTS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from '../command-line.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../command-line.ts';
 import { alignColumns, pageWidth } from '../output.ts';
 import { refresh, WATCH, watchInterval } from '../refresh.ts';
 import { locationOf, QUEUE, sameQueue } from './queue-options.ts';
@@ -38,7 +46,7 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const interval = watchInterval(values);
   const best = values.best === undefined ? 1 : Number(/^\d{1,6}$/.exec(values.best)?.[0] ?? 0);
-  if (best < 1) throw usage(`--best: ${showValue(values.best)} is not a number of trials; use 1, 2, …`);
+  if (best < 1) throw usageError(`--best: ${showValue(values.best)} is not a number of trials; use 1, 2, …`);
   await withQueue(locationOf(values), async (queue) => {
     await refresh('exp status', interval, async () => {
       const now = await readStatus(queue, best);

@@ -1,7 +1,6 @@
-import { GPUOwnerError } from '../../errors.ts';
-import { oneOf, showValue } from '../../platform/index.ts';
+import { oneOf, showValue, usageError } from '../../platform/index.ts';
 import { loadRunning, type SearchMethod, type SearchOptions, type SweepSource } from '../../sweeps/index.ts';
-import { type InferValues, type OptionGroup, type Parsed, usage } from '../command-line.ts';
+import type { InferValues, OptionGroup, Parsed } from '../command-line.ts';
 
 const METHODS: readonly SearchMethod[] = ['random', 'tpe', 'gp', 'cmaes'];
 
@@ -85,8 +84,7 @@ export async function sweepSource(
   const isAxis = (word: string) => hydra === undefined && /^[^/]*=/.test(word);
   const axes = positionals.filter(isAxis);
   if (axes.length > 0 && values.grid === undefined) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `${showValue(axes[0])} looks like a part of a grid; write --grid ${axes[0]}, or ./${axes[0]} for a file of this name`,
     );
   }
@@ -116,7 +114,7 @@ function wholeNumber(text: string | undefined, option: string, least: number, mo
   if (text === undefined) return undefined;
   if (/^\d{1,9}$/.test(text) && Number(text) >= least && Number(text) <= most) return Number(text);
   const range = `from ${least} ${most === MAX_NUMBER ? 'on' : `to ${most}`}`;
-  throw usage(`${option}: ${showValue(text)} is not a whole number ${range}`);
+  throw usageError(`${option}: ${showValue(text)} is not a whole number ${range}`);
 }
 
 /** undefined: the command line says nothing about a search. */
@@ -143,7 +141,7 @@ function refuseBareGrid(grid: readonly string[], positionals: readonly string[])
   const bare = grid.find((word) => !word.includes('='));
   const value = grid.length === 0 ? undefined : positionals.find((word) => /^[\d.,e+-]+$/.test(word));
   if (bare === undefined && value === undefined) return;
-  throw usage(
+  throw usageError(
     `--grid: ${showValue(bare ?? value)} has no '='; an axis is NAME=VALUE,VALUE, as in --grid lr=0.1,0.2 seed=1..3`,
   );
 }

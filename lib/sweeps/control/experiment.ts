@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { commandProblem, type SweepProgress } from '../../jobs/index.ts';
-import { formatDuration, now, sleep } from '../../platform/index.ts';
+import { formatDuration, now, sleep, usageError } from '../../platform/index.ts';
 import { noSweep, type Sweep } from '../files/index.ts';
 import { type Best, type Eta, type Progress, type Tally, tallyOf } from '../progress/index.ts';
 import { openProject, type Project } from '../project/index.ts';
@@ -153,7 +153,7 @@ export function checkPrograms(sweep: Sweep, directory: string): void {
     missing.set(program, problem.message);
   }
   const [message] = missing.values();
-  if (message !== undefined) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+  if (message !== undefined) throw usageError(message);
 }
 
 /** The state of a worker, for a display. */

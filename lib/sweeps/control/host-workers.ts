@@ -8,7 +8,7 @@ import {
   hostsToUse,
   openChannel,
 } from '../../fleet/index.ts';
-import { formatDuration, invalidArgument, sanitize, schema, sleep, TIMEOUTS } from '../../platform/index.ts';
+import { formatDuration, sanitize, schema, sleep, TIMEOUTS, usageError } from '../../platform/index.ts';
 import { type Begin, WorkerSession } from '../protocol/index.ts';
 import { type ExperimentLocation, isOnServer, type Queue, type WorkerInfo } from '../queue/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
@@ -34,11 +34,8 @@ export function hostRequest(
   { directory, url }: ExperimentLocation,
 ): HostRequest {
   if (url !== null && isOnServer(url))
-    throw invalidArgument(
-      '--on: the task list is on a server; start gpu-owner exp worker on the hosts instead',
-    );
-  if (gpus === undefined)
-    throw invalidArgument('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
+    throw usageError('--on: the task list is on a server; start gpu-owner exp worker on the hosts instead');
+  if (gpus === undefined) throw usageError('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
   const { hosts } = hostsToUse(list, list.trim() === 'all' ? 'all' : 'any');
   return {
     hosts: hosts.map(({ host, directory: there }) => ({ host, directory: there ?? directory })),

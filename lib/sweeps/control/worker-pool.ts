@@ -7,7 +7,7 @@ import {
   type WaitingState,
 } from '../../claims/index.ts';
 import { GPUOwnerError, ifFailed } from '../../errors.ts';
-import { hostName, listWords, showValue } from '../../platform/index.ts';
+import { hostName, listWords, showValue, usageError } from '../../platform/index.ts';
 import { discover } from '../../status/index.ts';
 import { describeEvent, firstLine } from '../manager/index.ts';
 import { type Progress, readProgress } from '../progress/index.ts';
@@ -78,7 +78,7 @@ async function countWorkers(
   refuseImpossible(Math.max(wanted, perTask), there, () => reasons(there));
   if (wanted % perTask !== 0 && (gpus !== 'all' || wanted < perTask)) {
     const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
-    throw usage(
+    throw usageError(
       `--gpus: ${wanted} can't be divided into tasks with ${perTask} each; use ${listWords(
         [...new Set(fitting)].map((each) => String(each * perTask)),
         'or',
@@ -112,11 +112,11 @@ function wantedGPUs(given: string | null, byDefault: number | null, gpus: readon
   const free = gpus.filter(({ state }) => state === 'free').length;
   const there = `${free === 0 ? 'none' : free} of ${claimable} ${free === 1 ? 'is' : 'are'} free now`;
   if (given === null) {
-    throw usage(`how many GPUs? Use --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
+    throw usageError(`how many GPUs? Use --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
   }
   const number = /^\d{1,4}$/.test(given) ? Number(given) : 0;
   if (number >= 1) return number;
-  throw usage(`--gpus: ${showValue(given)} is not a number of GPUs; use 1, 2, … or all (${there})`);
+  throw usageError(`--gpus: ${showValue(given)} is not a number of GPUs; use 1, 2, … or all (${there})`);
 }
 
 function reasons(gpus: readonly GPUStatus[]) {
@@ -126,10 +126,6 @@ function reasons(gpus: readonly GPUStatus[]) {
     uuid,
     reason: reason ?? 'free',
   }));
-}
-
-function usage(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }
 
 /** Workers that a controller has started. */

@@ -3,8 +3,8 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { problem } from '../../config/index.ts';
-import { errorCode, errorMessage, GPUOwnerError, ifPossible } from '../../errors.ts';
-import { decode, type Refuse, readAtMost, sanitize } from '../../platform/index.ts';
+import { errorCode, errorMessage, ifPossible } from '../../errors.ts';
+import { decode, type Refuse, readAtMost, sanitize, usageError } from '../../platform/index.ts';
 
 export function hasSweepFiles(project: string): boolean {
   return ifPossible(() => findSweepFiles(project).length > 0, false);
@@ -39,8 +39,7 @@ export function findSweepFiles(project: string): string[] {
   const found = names.filter((name) => PATTERN.test(name));
   if (found.length === 0) {
     const similar = names.find((name) => /\.ya?ml$/.test(name));
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `there is no ${sanitize(join(directory, 'config_exp*.yaml'), 500)}; name a sweep file${similar ? ` (such as ${sanitize(join(directory, similar), 500)})` : ''}, or use --grid or --commands`,
     );
   }

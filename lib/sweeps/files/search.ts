@@ -2,7 +2,7 @@
 
 import { createHash } from 'node:crypto';
 import { errorMessage } from '../../errors.ts';
-import { invalidArgument, listWords, sanitize, showValue } from '../../platform/index.ts';
+import { listWords, sanitize, showValue, usageError } from '../../platform/index.ts';
 import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
 import { countOf, isFixed, valueAt } from './distribution.ts';
@@ -211,7 +211,7 @@ export function checkedPattern(pattern: string): string {
     new RegExp(pattern);
     return pattern;
   } catch (error) {
-    throw invalidArgument(`--metric-pattern: ${sanitize(errorMessage(error), 200)}`);
+    throw usageError(`--metric-pattern: ${sanitize(errorMessage(error), 200)}`);
   }
 }
 
@@ -220,9 +220,9 @@ export function stopRule(text: string): EarlyStopping {
   const [, first = '', given] = /^hyperband:(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
   const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
   if (step < 1)
-    throw invalidArgument(`--stop-early: ${showValue(text)} is no rule such as hyperband:3 or hyperband:3:2`);
+    throw usageError(`--stop-early: ${showValue(text)} is no rule such as hyperband:3 or hyperband:3:2`);
   if (eta < MIN_ETA)
-    throw invalidArgument(
+    throw usageError(
       `--stop-early: ETA must be at least ${MIN_ETA}, as in hyperband:${first}:${DEFAULT_ETA}`,
     );
   return { rungs: rungsFrom(step, eta), eta, strict: true };

@@ -2,7 +2,7 @@
 
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { formatCount, listWords, showValue } from '../../platform/index.ts';
+import { formatCount, listWords, showValue, usageError } from '../../platform/index.ts';
 import type { TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsSpace, phaseOfFile } from './commands-space.ts';
@@ -155,10 +155,7 @@ export function noSweep(project: string): GPUOwnerError {
   } catch (error) {
     if (error instanceof GPUOwnerError) return error;
   }
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    'there is nothing to run: name a sweep file, or use --grid or --commands',
-  );
+  return usageError('there is nothing to run: name a sweep file, or use --grid or --commands');
 }
 
 function checkInline(source: SweepSource): void {
@@ -243,8 +240,5 @@ function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
       return `${name}: ${product || '1'}${factors.length > 1 ? ` = ${formatCount(each)}` : ''}`;
     });
   if (phases.length > shown.length) shown.push(`${phases.length - shown.length} more phases`);
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `that would be ${formatCount(size)} tasks (${listWords(shown)}); to confirm, add --yes`,
-  );
+  return usageError(`that would be ${formatCount(size)} tasks (${listWords(shown)}); to confirm, add --yes`);
 }

@@ -20,6 +20,7 @@ import {
   showValue,
   stateDirectory,
   statusOf,
+  usageError,
   userName,
   warnOnce,
 } from '../../platform/index.ts';
@@ -114,7 +115,7 @@ function locate(
 function realDirectory(directory: string): string {
   const path = resolve(directory);
   const refuse = (problem: string) =>
-    new GPUOwnerError('ERR_INVALID_ARGUMENT', sanitize(`the project directory ${path} ${problem}.`, 1_000));
+    usageError(sanitize(`the project directory ${path} ${problem}.`, 1_000));
   try {
     const real = realpathSync(path);
     if (!statSync(real).isDirectory()) throw refuse('is not a directory');

@@ -1,14 +1,13 @@
 import { timingSafeEqual } from 'node:crypto';
 import { BlockList, isIP } from 'node:net';
-import { GPUOwnerError } from '../../errors.ts';
 import {
   type Endpoint,
   formatEndpoint,
-  invalidArgument,
   isLoopback,
   plainAddress,
   showValue,
   tokenDigest,
+  usageError,
 } from '../../platform/index.ts';
 
 interface AuthenticationOptions {
@@ -33,8 +32,7 @@ export class Authentication {
   /** @throws ERR_INVALID_ARGUMENT if other machines could connect, but none of them may */
   check(endpoint: Endpoint): void {
     if (isLoopback(endpoint.host) || this.#options.trust.rules.length > 0 || this.hasToken) return;
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `--listen ${formatEndpoint(endpoint)}: other machines could connect there, but no machine is trusted. Add --trust with their addresses ` +
         '(--trust 192.168.1.7,192.168.1.8), or --token-file with a secret that they send',
     );
@@ -60,7 +58,7 @@ export function parseAddresses(texts: readonly string[], option: string): BlockL
   for (const text of texts.flatMap((each) => each.split(','))) {
     const address = text.trim().split('%')[0] as string;
     const version = isIP(address);
-    if (version === 0) throw invalidArgument(`${option}: ${showValue(text)} is no address; use 192.168.1.7`);
+    if (version === 0) throw usageError(`${option}: ${showValue(text)} is no address; use 192.168.1.7`);
     addresses.addAddress(address, version === 6 ? 'ipv6' : 'ipv4');
   }
   return addresses;

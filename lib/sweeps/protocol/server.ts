@@ -1,6 +1,6 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { asError, errorCode, GPUOwnerError } from '../../errors.ts';
-import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
+import { type Endpoint, formatEndpoint, plainAddress, sanitize, usageError } from '../../platform/index.ts';
 import type { Authentication } from './access.ts';
 import { errorAnswer, type RequestAnswer, serveRequest } from './connection.ts';
 import { parseObject, parseRequest, type Request, RequestError } from './messages.ts';
@@ -217,8 +217,7 @@ export class ProtocolService {
     if (first === undefined || this.#told) return;
     const where = formatEndpoint(first);
     if (alone) {
-      throw new GPUOwnerError(
-        'ERR_INVALID_ARGUMENT',
+      throw usageError(
         `another program listens on ${where} (ss -ltnp shows which): end it, or choose another port with --listen PORT, or --no-listen`,
       );
     }

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, sanitize, showValue } from '../../platform/index.ts';
+import { listWords, sanitize, showValue, usageError } from '../../platform/index.ts';
 import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
 import { openSQLiteQueue } from './sqlite/index.ts';
@@ -92,8 +92,7 @@ function pathOf(url: string, project: string): string {
 }
 
 function noQueue(url: string): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  return usageError(
     `${showValue(withoutPassword(url))} is not the URL of a queue; use ${listWords(QUEUE_URLS, 'or')}.`,
   );
 }

@@ -1,5 +1,4 @@
-import { GPUOwnerError } from '../../errors.ts';
-import { showValue } from '../../platform/index.ts';
+import { showValue, usageError } from '../../platform/index.ts';
 import type { Queue } from './queue.ts';
 
 /** Finds the id of a named task. @throws ERR_INVALID_ARGUMENT for a name that no task has, or several */
@@ -8,16 +7,12 @@ export async function resolveTask(queue: Queue, name: string): Promise<string> {
   for await (const { task } of queue.tasks({ match: name })) ids.push(task.id);
   const [id] = ids;
   if (id === undefined) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
+    throw usageError(
       `no task has the name or id ${showValue(name)}; gpu-owner exp export lists completed tasks, exp status lists running and failed ones`,
     );
   }
   if (ids.length > 1) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${showValue(name)} is the beginning of several ids; write more characters`,
-    );
+    throw usageError(`${showValue(name)} is the beginning of several ids; write more characters`);
   }
   return id;
 }

@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { GPUOwnerError } from '../../errors.ts';
 import { packageRoot } from '../../native.ts';
-import { sanitize } from '../../platform/index.ts';
+import { sanitize, usageError } from '../../platform/index.ts';
 import type { SearchMethod } from '../files/index.ts';
 import type { CodedParameter } from './coding.ts';
 
@@ -117,7 +117,7 @@ export class Sampler {
       missing === undefined
         ? `Optuna can't choose a trial: ${sanitize(error, 500)}`
         : `--method ${method} needs Optuna, and ${python} doesn't find ${missing}: pip install ${packages}. Without it: --method random`;
-    return new GPUOwnerError('ERR_INVALID_ARGUMENT', text);
+    return usageError(text);
   }
 
   /** Ends the process, also one that hangs: no answer comes then. */

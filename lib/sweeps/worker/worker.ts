@@ -1,8 +1,8 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
-import { asError, GPUOwnerError } from '../../errors.ts';
+import { asError } from '../../errors.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
-import { hostName } from '../../platform/index.ts';
+import { hostName, usageError } from '../../platform/index.ts';
 import { isTrial } from '../progress/index.ts';
 import type { Project } from '../project/index.ts';
 import type { Attempt, State, TaskFailure, WorkerQueue } from '../queue/index.ts';
@@ -336,8 +336,7 @@ export class Worker {
 export function refuseTooFew(needed: number, offered: number): void {
   const shown = (count: number) => `${count} ${count === 1 ? 'GPU' : 'GPUs'}`;
   if (needed <= offered) return;
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  throw usageError(
     `each task of this sweep needs ${shown(needed)}, and this worker has ${shown(offered)}: start it with --gpus-per-task ${needed}`,
   );
 }

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { RedisOptions } from 'ioredis';
-import { GPUOwnerError } from '../../../errors.ts';
-import { errorReason, sanitize, userName } from '../../../platform/index.ts';
+import type { GPUOwnerError } from '../../../errors.ts';
+import { errorReason, sanitize, usageError, userName } from '../../../platform/index.ts';
 
 /** The address of a queue on Redis. */
 export interface Address {
@@ -95,7 +95,7 @@ function readConfigured(path: string, what: string): string {
     return readFileSync(path, 'utf8');
   } catch (error) {
     const problem = `${sanitize(path, 300)}, which ${what} names, can't be read (${errorReason(error)})`;
-    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${problem}. Name a file that can.`);
+    throw usageError(`${problem}. Name a file that can.`);
   }
 }
 
@@ -109,8 +109,7 @@ function decoded(text: string): string {
 
 /** The error about a URL. The message shows none of its words: each may be a part of a password that isn't encoded. */
 function wrong(what: string): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
+  return usageError(
     `the URL of the queue ${what}. Use redis://HOST[:PORT], rediss://HOST (with TLS), or redis+unix:///PATH. ` +
       "In a password, write '/' as %2F, '?' as %3F, '#' as %23, '@' as %40 and '%' as %25.",
   );
