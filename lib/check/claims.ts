@@ -219,7 +219,7 @@ export async function checkShares(context: Context): Promise<string> {
   if (size < MIN_SHARE_MIB || gpu.instance !== null)
     skip('the GPU is too small, or an instance, or tells no memory');
   if (gpu.computeMode?.startsWith('exclusive-')) skip('in an exclusive compute mode, GPUs are not shared');
-  const options = [`--memory=${size}MiB`, '--no-wait', '--placeholder=none', '--until-input-closes'];
+  const options = [`--memory=${size}MiB`, '--no-wait', '--placeholder=none'];
   const words = [...claims.words('run', options, [gpu]), '--'];
   const jobs: Subprocess[] = [];
   try {
@@ -246,7 +246,7 @@ export async function checkShares(context: Context): Promise<string> {
 export async function checkPreemption(context: Context): Promise<string> {
   if (process.env.GPU_OWNER_JOB) skip('inside of a job, no claim gives way');
   const claims = new Claims(context);
-  const options = ['--preemptible', '--no-wait', '--placeholder=none', '--until-input-closes'];
+  const options = ['--preemptible', '--no-wait', '--placeholder=none'];
   const job = new Subprocess([...claims.words('run', options), '--', ...cudaProgram(claims.gpus)]);
   try {
     const line = await job.line(CLAIM_TIMEOUT_MS);

@@ -59,7 +59,7 @@ export async function checkPyTorch(context: Context): Promise<string> {
   const look = () => lookAtOne(gpu);
   const before = look();
   const program = new Subprocess([
-    ...claims.words('run', ['--no-wait', '--placeholder=none', '--until-input-closes'], [gpu]),
+    ...claims.words('run', ['--no-wait', '--placeholder=none'], [gpu]),
     ...['--', python, '-c', MULTIPLY],
   ]);
   try {

@@ -51,14 +51,16 @@ export interface SelftestReport {
  */
 export async function runSelftest(options: SelftestOptions): Promise<SelftestReport> {
   let interrupted: NodeJS.Signals | null = null;
+  const selftest = new Selftest(options, () => interrupted !== null);
   const interrupt = (signal: NodeJS.Signals) => {
     interrupted ??= signal;
+    selftest.endWait();
     void stopPrograms();
   };
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   for (const signal of signals) process.on(signal, interrupt);
   try {
-    return await new Selftest(options, () => interrupted !== null).report();
+    return await selftest.report();
   } finally {
     await stopPrograms();
     for (const signal of signals) process.off(signal, interrupt);
@@ -77,6 +79,7 @@ class Selftest {
   readonly #names: readonly CheckName[];
   readonly #results = new Map<string, CheckResult>();
   #machine: Machine | null = null;
+  #program: Subprocess | null = null;
   #end = Number.POSITIVE_INFINITY;
   readonly #isInterrupted: () => boolean;
 
@@ -111,13 +114,18 @@ class Selftest {
           ];
     let error = new GPUOwnerError('ERR_ABORTED', 'interrupted');
     for (const attempt of attempts) {
-      const options = [`--gpus=${attempt.count}`, '--placeholder=none', '--until-input-closes'];
+      const options = [`--gpus=${attempt.count}`, '--placeholder=none'];
       const words = [...command, 'run', ...options, ...attempt.wait, ...claim, '--', ...this.#part('claim')];
       error = await this.#supervise(words);
       if (this.#machine !== null) return this.#machine;
       if (!['ERR_GPU_UNAVAILABLE', 'ERR_INVALID_ARGUMENT'].includes(error.code)) break;
     }
     throw error;
+  }
+
+  /** Ends a claim that waits for GPUs. */
+  endWait(): void {
+    if (this.#machine === null) this.#program?.kill('SIGTERM');
   }
 
   #left(): number {
@@ -148,6 +156,7 @@ class Selftest {
         if (error === null) this.#options.onProgress(line);
       },
     });
+    this.#program = program;
     await listen(program, {
       // An interrupted check has found nothing.
       onFinding: (found) => !this.#isInterrupted() && this.#note(found),

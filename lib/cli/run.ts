@@ -1,10 +1,4 @@
-import {
-  becomeKeeper,
-  claimForJob,
-  claimUntilInputCloses,
-  commandProblem,
-  readStart,
-} from '../jobs/index.ts';
+import { becomeKeeper, claimForJob, commandProblem, readStart } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import { usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
@@ -27,10 +21,6 @@ const GROUPS = [
       ...SIMULATE,
       'over-ssh': {
         help: 'hang up with the parent; for --on',
-        isHidden: true,
-      },
-      'until-input-closes': {
-        help: 'stop waiting when standard input is closed; for the self-test',
         isHidden: true,
       },
     },
@@ -56,10 +46,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
     process.exit(problem.exitCode);
   }
   const wait = waitLimits(isRestarted ? {} : values, true);
-  const claiming = values['until-input-closes']
-    ? claimUntilInputCloses(request.settings, wait)
-    : claimForJob(request.settings, wait, start);
-  const claim = await claiming.finally(() => wait?.end());
+  const claim = await claimForJob(request.settings, wait, start).finally(() => wait?.end());
   const isRequeued = values.requeue === true;
   becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
 }
