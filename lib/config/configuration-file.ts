@@ -88,7 +88,6 @@ function readText(path: string, kind: Kind, required: boolean): { text: string; 
   }
   try {
     const stat = fstatSync(descriptor);
-    if (stat.isDirectory()) throw problem(path, null, 'it is a directory; it must be a file in YAML');
     if (!stat.isFile()) throw problem(path, null, 'it is not a regular file; it must be a file in YAML');
     if (kind === 'user' && !isOwn(stat.uid)) {
       warnOnce(
@@ -135,12 +134,10 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
   });
   const mistake = document.errors[0] ?? document.warnings[0];
   if (mistake) {
-    const several = mistake.code === 'MULTIPLE_DOCS';
     // Some messages of the parser quote the file, which may have a secret.
     const { code, message } = mistake;
     const said = text.includes('notifyWebhook') ? code.toLowerCase().replaceAll('_', ' ') : sanitize(message);
-    const why = several ? "a second document begins ('---'); remove it" : said;
-    throw problem(path, lineAt(mistake.pos[0]), `not valid YAML: ${why}`, mistake);
+    throw problem(path, lineAt(mistake.pos[0]), `not valid YAML: ${said}`, mistake);
   }
   const { contents } = document;
   if (contents === null || (yaml.isScalar(contents) && contents.value === null)) return {};
@@ -193,17 +190,12 @@ function checkKey(key: string, path: string, line: number | null, kind: Kind): v
 }
 
 function plainValue(yaml: typeof YAML, node: unknown, refuse: (why: string) => GPUOwnerError): unknown {
-  if (yaml.isScalar(node)) {
-    if (node.value === null) throw refuse('it has no value; give one or leave the line out');
-    return node.value;
-  }
-  if (node === null) throw refuse('it has no value; give one or leave the line out');
-  if (yaml.isAlias(node)) throw refuse('YAML aliases (*name) are not supported here; write the value itself');
+  if (node === null || (yaml.isScalar(node) && node.value === null))
+    throw refuse('it has no value; give one or leave the line out');
+  if (yaml.isScalar(node)) return node.value;
   if (yaml.isSeq(node)) {
     return node.items.map((item) => {
       if (yaml.isScalar(item) && item.value !== null) return item.value;
-      if (yaml.isAlias(item))
-        throw refuse('YAML aliases (*name) are not supported here; write the value itself');
       throw refuse('the entries of a list must be single values');
     });
   }

@@ -36,8 +36,6 @@ export function* entriesOf(
   { yaml, node, at, name, refuse }: Place,
   example: string,
 ): Generator<[key: string, place: Place]> {
-  if (yaml.isAlias(node))
-    throw refuse(node, `${name}: YAML aliases (*name) are not supported here; write the value itself`);
   if (!yaml.isMap(node))
     throw refuse(node ?? at, `${name}: it must have keys and values, such as ${example}`);
   const seen = new Set<string>();

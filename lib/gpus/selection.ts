@@ -1,9 +1,4 @@
-import {
-  type DeviceSelector,
-  type NormalizedCriteria,
-  parseSelectors,
-  type Selector,
-} from '../config/index.ts';
+import type { NormalizedCriteria, Selector } from '../config/index.ts';
 import { listWords, sanitize, usageError } from '../platform/index.ts';
 import { bestConnected, connectedSets, type Topology, worthsOf } from './topology.ts';
 import type { GPU, Verdict } from './types.ts';
@@ -187,21 +182,6 @@ export function matchesName(pattern: string, name: string): boolean {
 }
 
 /**
- * The GPUs that selectors name, each once, by index.
- * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT when a selector names no GPU of this machine or a UUID's beginning
- * fits several; the message lists what exists.
- */
-export function resolveDevices(
-  selectors: DeviceSelector | readonly DeviceSelector[] | readonly Selector[],
-  gpus: readonly GPU[],
-  option = 'devices',
-): GPU[] {
-  const parsed = isParsed(selectors) ? selectors : parseSelectors(selectors, option);
-  for (const selector of parsed) checkExists(selector, gpus, option);
-  return gpus.filter((gpu) => parsed.some((selector) => selects(selector, gpu))).sort(byPlace);
-}
-
-/**
  * Whether the GPUs that a call names exist. GPUs that configuration files name needn't: a dead card vanishes. Nor do models that are excluded.
  * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT, listing what exists.
  */
@@ -209,14 +189,11 @@ export function checkDevices(criteria: NormalizedCriteria, gpus: readonly GPU[])
   for (const key of ['devices', 'exclude'] as const) {
     for (const rule of criteria[key]) {
       if (rule.source !== null) continue;
-      const isChecked = ({ kind }: Selector) => key === 'devices' || kind !== 'name';
-      resolveDevices(rule.selectors.filter(isChecked), gpus, criteria.names[key] ?? key);
+      for (const selector of rule.selectors)
+        if (key === 'devices' || selector.kind !== 'name')
+          checkExists(selector, gpus, criteria.names[key] ?? key);
     }
   }
-}
-
-function isParsed(selectors: unknown): selectors is readonly Selector[] {
-  return Array.isArray(selectors) && selectors.every((each) => typeof each === 'object' && each !== null);
 }
 
 function checkExists(selector: Selector, gpus: readonly GPU[], option: string): void {
@@ -225,9 +202,9 @@ function checkExists(selector: Selector, gpus: readonly GPU[], option: string): 
   const fitting = gpus.filter((gpu) => selects(selector, gpu) && !(wholeOnly && isInstance(gpu)));
   let problem: string | null = null;
   if (selector.kind === 'range') {
-    const missing = missingIndices(selector.first, selector.last, gpus);
-    if (missing !== null)
-      problem = `'${selector.text}' names GPU ${missing}, which this machine doesn't have`;
+    const found = new Set(fitting.map(({ index }) => index));
+    if (found.size <= selector.last - selector.first)
+      problem = `this machine doesn't have all GPUs of '${selector.text}'`;
   } else if (fitting.length === 0) {
     const isOne = selector.kind === 'instance' || /^mig-/i.test(selector.text);
     problem = `this machine has no ${isOne ? 'MIG instance' : 'GPU'} '${selector.text}'`;
@@ -239,16 +216,6 @@ function checkExists(selector: Selector, gpus: readonly GPU[], option: string): 
   if (problem !== null) {
     throw usageError(`${option}: ${problem}. ${describeWhatExists(gpus)}`);
   }
-}
-
-function missingIndices(first: number, last: number, gpus: readonly GPU[]): string | null {
-  const existing = new Set(gpus.map((gpu) => gpu.index));
-  // A range can be of any length; the list of GPUs is short.
-  let from = first;
-  while (from <= last && existing.has(from)) from++;
-  if (from > last) return null;
-  const next = Math.min(last + 1, ...[...existing].filter((index) => index > from));
-  return next - 1 > from ? `${from} to ${next - 1}` : String(from);
 }
 
 function describeWhatExists(gpus: readonly GPU[]): string {

@@ -1,7 +1,7 @@
 // Moments as people write them, in local time.
 import { usageError } from './argument.ts';
 import { parseDuration } from './quantities.ts';
-import { closest, showValue } from './text.ts';
+import { showValue } from './text.ts';
 import { isoTime } from './time.ts';
 
 const DAYS = ['sunday', 'monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday'];
@@ -36,10 +36,7 @@ export function parseMoment(value: string, option: string, now = Date.now()): nu
   if (day === date)
     return atTime(Date.parse(`${day}T12:00`), 0, Number(hours), Number(minutes), option, value);
   const weekday = DAYS.findIndex((name) => name === day || (day.length >= 3 && name.startsWith(day)));
-  if (weekday < 0) {
-    const meant = closest(day, ['today', 'tomorrow', ...DAYS]);
-    throw noMoment(option, value, meant === null ? undefined : `did you mean ${meant}?`);
-  }
+  if (weekday < 0) throw noMoment(option, value);
   const distance = (weekday - new Date(now).getDay() + 7) % 7;
   const next = at(distance);
   return next > now ? next : at(distance + 7);

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { normalizeCriteria } from '../../lib/config/criteria.ts';
 import { judge } from '../../lib/gpus/judge.ts';
-import { byPlace, label, resolveDevices, select, separateKinds } from '../../lib/gpus/selection.ts';
+import { byPlace, label, select, separateKinds } from '../../lib/gpus/selection.ts';
 import type { GPU, Verdict } from '../../lib/gpus/types.ts';
 import { formatVisibleDevices, resolveVisibleDevices } from '../../lib/gpus/visible-devices.ts';
-import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
+import { GIB, makeGPU, namedBy, refusal } from '../support/snapshots.ts';
 
 const parent = makeGPU(0, {
   migEnabled: true,
@@ -129,7 +129,7 @@ describe('an instance', () => {
     ['*80GB', ['0', '1', '2']],
     ['A100', ['0', '0:0', '0:2', '0:3', '1', '2']],
   ])('is named by %s', (selector, expected) => {
-    expect(names(resolveDevices(selector, all))).toEqual(expected);
+    expect(names(namedBy(selector, all))).toEqual(expected);
   });
 
   it.each([
@@ -138,7 +138,7 @@ describe('an instance', () => {
     ['MIG-9', /no MIG instance 'MIG-9'/],
     ['MIG-', /isn't a UUID of a MIG instance/],
   ])('is not named by %s', (selector, message) => {
-    expect(refusal(() => resolveDevices(selector, all))).toMatch(message);
+    expect(refusal(() => namedBy(selector, all))).toMatch(message);
   });
 
   it('is shown to CUDA by its UUID, whatever is asked for', () => {

@@ -46,13 +46,11 @@ test.each([
 test.each([
   ['', 'is not a time; use'],
   ['soon', 'is not a time; use'],
-  ['tomorow', 'did you mean tomorrow?'],
   ['2026-02-30', 'is not a time; use'],
   ['25:00', 'is not a time; use'],
   ['2026-02-30 9:00', 'is not a time; use'],
   ['2026-02-30T09:00Z', 'is not a time; use'],
   ['2026-13-01 9:00', 'is not a time; use'],
-  ['fridya 9:00', 'did you mean friday?'],
   ['+2', 'without its unit'],
 ])('%j is refused, with a remedy', (text, words) => {
   expect(meaning(text)).toContain(words);

@@ -1,5 +1,7 @@
 import { expect } from 'vitest';
+import { type Criteria, normalizeCriteria } from '../../lib/config/index.ts';
 import { type ErrorCode, GPUOwnerError } from '../../lib/errors.ts';
+import { byPlace, checkDevices, selects } from '../../lib/gpus/selection.ts';
 import type { GPU, LeaseInfo } from '../../lib/gpus/types.ts';
 
 export const MIB = 1024 ** 2;
@@ -69,4 +71,12 @@ export function refusal(run: () => unknown, code: ErrorCode = 'ERR_INVALID_ARGUM
     return (error as GPUOwnerError).message;
   }
   return expect.unreachable(`accepted: ${JSON.stringify(result)}`);
+}
+
+/** The GPUs that a call names, by index. @throws ERR_INVALID_ARGUMENT as for `devices` */
+export function namedBy(devices: Criteria['devices'], gpus: readonly GPU[], option = 'devices'): GPU[] {
+  const criteria = normalizeCriteria({ devices }, { names: { devices: option } });
+  checkDevices(criteria, gpus);
+  const selectors = criteria.devices.flatMap((rule) => rule.selectors);
+  return gpus.filter((gpu) => selectors.some((selector) => selects(selector, gpu))).sort(byPlace);
 }
