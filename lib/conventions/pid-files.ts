@@ -1,6 +1,6 @@
-import { closeSync, fstatSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
-import { EXCLUSIVE, errno, FLOCK, native, SHARED } from '../native.ts';
+import { errno, native } from '../native.ts';
 import {
   type Directory,
   FOR_READING,
@@ -21,16 +21,7 @@ import {
   type Mark,
   pidText,
 } from './convention.ts';
-import {
-  asPid,
-  type ForeignFile,
-  flockHolders,
-  holderInfo,
-  isAlive,
-  nameInLocks,
-  readForeign,
-  removeStale,
-} from './foreign-files.ts';
+import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { cudaOrdinals, ensureDirectory, machinePath, openOwn, workingDirectory } from './paths.ts';
 
 const DIRECTORY = '.gpu_locks';
@@ -39,8 +30,7 @@ const DIRECTORY = '.gpu_locks';
  * Exclusive GPU allocation: `.gpu_locks/gpu_{id}.lock` in the working directory, whose text is the PID of the worker. The
  * number is CUDA's.
  *
- * Where the working directory is the home directory, these are GPU Scheduler's files as well, and there may be locks on them:
- * they are neither removed nor emptied, but written into.
+ * Where the working directory is the home directory, these are GPU Scheduler's files: they are left alone.
  */
 export class PidFiles implements Convention {
   readonly name = 'pid-files';
@@ -60,7 +50,7 @@ export class PidFiles implements Convention {
     const directory = this.#existing();
     if (directory === null) return holders;
     for (const [uuid, id] of cudaOrdinals(gpus)) {
-      const holder = holderOf(readForeign(directory, nameFor(id)), sharesItsFiles(directory));
+      const holder = holderOf(readForeign(directory, nameFor(id)));
       // Shares of the GPU keep it: their leases tell who has it.
       if (holder !== null && keeperOf(directory, nameFor(id)) !== null) continue;
       if (holder !== null && !isInJob(holder.pid, gpus, leases)) holders.set(uuid, holder);
@@ -76,9 +66,7 @@ export class PidFiles implements Convention {
     if (id === undefined) return [];
     const name = nameFor(id);
     const { isShare } = claimant;
-    const made =
-      (isShare ? join(directory, name) : null) ??
-      (sharesItsFiles(directory) ? writeInto(directory, name, isShare) : make(directory, name, isShare));
+    const made = (isShare ? join(directory, name) : null) ?? make(directory, name, isShare);
     if (made === null || (typeof made !== 'number' && isInJob(made.pid, all, claimant))) {
       warnOnce(
         `${directory.pathOf(name)} can't be made or replaced: programs that lock by PID files don't see claims of GPU ${gpu.index}.`,
@@ -92,7 +80,8 @@ export class PidFiles implements Convention {
 
   #existing(): Directory | null {
     const [path] = this.directories();
-    return path === undefined ? null : openOwn(path);
+    const directory = path === undefined ? null : openOwn(path);
+    return directory === null || isSchedulers(directory) ? null : directory;
   }
 }
 
@@ -100,8 +89,8 @@ function nameFor(id: number): string {
   return `gpu_${id}.lock`;
 }
 
-/** With GPU Scheduler, whose files lie in the home directory. */
-function sharesItsFiles({ status: { device, inode } }: Directory): boolean {
+/** Whether it is GPU Scheduler's, in the home directory: on its files there may be locks. */
+function isSchedulers({ status: { device, inode } }: Directory): boolean {
   const path = homeDirectory();
   const other = path === null ? null : statusOf(machinePath(pathIn(path, DIRECTORY)));
   return device === other?.device && inode === other.inode;
@@ -117,12 +106,11 @@ function isInJob(pid: number | null, gpus: readonly GPU[], { isHeld }: Leases): 
   return job !== undefined && gpus.some(({ uuid }) => isHeld(uuid, Number(job)));
 }
 
-/** @param shared an empty file is GPU Scheduler's, not one that is being written */
-function holderOf(file: ForeignFile, shared: boolean): LeaseInfo | null {
+function holderOf(file: ForeignFile): LeaseInfo | null {
   if (file.state === 'unreadable') return holderInfo('pid-files', { uid: file.uid });
   if (file.state !== 'file') return null;
   const text = file.text.trim();
-  if (text === '' && file.fresh && !shared) return holderInfo('pid-files', { uid: file.uid });
+  if (text === '' && file.fresh) return holderInfo('pid-files', { uid: file.uid });
   const pid = /^\d{1,10}$/.test(text) ? asPid(Number(text)) : null;
   if (pid === null || pid === process.pid || !isAlive(pid)) return null;
   return holderInfo('pid-files', { pid });
@@ -135,12 +123,10 @@ function join(directory: Directory, name: string): number | null {
   if (keeperOf(directory, name) === null) return null;
   const descriptor = directory.openShared(name, 0, FOR_READING);
   if (descriptor < 0) return null;
-  const isShared = !sharesItsFiles(directory) || native().lockTry(descriptor, FLOCK, SHARED, 0, 0) === 0;
-  if (isShared && keepMark(directory, name, descriptor)) {
+  if (keepMark(directory, name, descriptor)) {
     const file = readForeign(directory, name);
     // The process that it names was killed.
-    if (holderOf(file, false) === null)
-      native().fileWriteBlock(descriptor, Buffer.from(pidText(process.pid)));
+    if (holderOf(file) === null) native().fileWriteBlock(descriptor, Buffer.from(pidText(process.pid)));
     return descriptor;
   }
   closeSync(descriptor);
@@ -151,7 +137,7 @@ function join(directory: Directory, name: string): number | null {
 function make(directory: Directory, name: string, isShare: boolean): number | LeaseInfo | null {
   for (let i = 0; i < MAX_TRIES; i++) {
     const file = readForeign(directory, name);
-    const holder = holderOf(file, false);
+    const holder = holderOf(file);
     if (holder !== null) return holder;
     if (file.state === 'strange') return null;
     if (file.state === 'file' && !removeStale(directory, name, file)) continue;
@@ -162,31 +148,5 @@ function make(directory: Directory, name: string, isShare: boolean): number | Le
     }
     if (descriptor !== -errno.EEXIST) return null;
   }
-  return null;
-}
-
-/** As `make`, in a file on which there may be others' locks, or ours. Only under such a lock it may be removed in the end. */
-function writeInto(directory: Directory, name: string, isShare: boolean): number | LeaseInfo | null {
-  const file = readForeign(directory, name);
-  const holder = holderOf(file, true);
-  if (holder !== null) return holder;
-  const descriptor = directory.openShared(name, 0, FOR_READING);
-  if (descriptor < 0) return null;
-  if (native().lockTry(descriptor, FLOCK, isShare ? SHARED : EXCLUSIVE, 0, 0) !== 0) {
-    const { dev: device, ino: inode } = fstatSync(descriptor);
-    const inLocks = nameInLocks({ device, inode });
-    const pid = flockHolders().find((lock) => lock.file === inLocks)?.pid;
-    if (pid !== process.pid) {
-      closeSync(descriptor);
-      return holderInfo('pid-files', { pid: pid || null });
-    }
-  }
-  const before = file.state === 'file' ? file.text.length : 0;
-  const text = Buffer.from(pidText(process.pid).padEnd(before));
-  if (native().fileWriteBlock(descriptor, text) === 0) {
-    if (isShare) keepMark(directory, name, descriptor);
-    return descriptor;
-  }
-  closeSync(descriptor);
   return null;
 }

@@ -24,6 +24,7 @@ import {
   tryAs,
 } from '../support/other-tools.ts';
 import { sendSignal, stat } from '../support/processes.ts';
+import { withTimeouts } from '../support/time.ts';
 
 const twoUsers = whyNotNobody() === null;
 
@@ -260,19 +261,14 @@ describe('gpu_lock', () => {
     test('is waited for where they have been seen, and the GPU is left to them', async () => {
       const directory = directoryOf(machine, 'gpu_lock');
       await holdAs(machine, 'gpu_lock', { gpu: 1 });
-      for (let round = 0; ; round++) {
-        const slow = startOriginal(machine, ['late', directory, '0', '0.06']);
-        await output(slow, /looked/);
-        const [late, { stdout, stderr }] = await Promise.all([
-          output(slow, /wrote after (\S+) ms/).then(Number),
-          machine.runCommand([...withoutPlaceholder, 'printenv', 'CUDA_VISIBLE_DEVICES']),
-        ]);
-        slow.stdin?.end();
-        await finished(slow);
-        if (late > 150 && round < 10) continue; // on a machine that is too busy for it
-        expect([stdout.trim(), stderr]).toEqual([uuidOf(2), '']);
-        return;
-      }
+      const slow = startOriginal(machine, ['late', directory, '0', '0.06']);
+      await output(slow, /looked/);
+      // Longer than a busy machine takes for these 60 ms.
+      const { stdout, stderr } = await machine.runCommand(
+        [...withoutPlaceholder, 'printenv', 'CUDA_VISIBLE_DEVICES'],
+        { env: withTimeouts({ gpuLock: 2_000 }) },
+      );
+      expect([stdout.trim(), stderr]).toEqual([uuidOf(2), '']);
     });
 
     test('is waited for as long as nvidia-smi takes, also where none was seen before', async () => {
@@ -290,8 +286,12 @@ describe('gpu_lock', () => {
     });
 
     test('costs a claim no wait where nobody uses gpu_lock', async () => {
-      const { stdout, stderr } = await machine.run([process.execPath, fixture('quickest-claim.mjs')]);
-      expect([Number(stdout), stderr]).toEqual([expect.toSatisfy((time: number) => time < 100), '']);
+      const env = withTimeouts({ gpuLock: 60_000 });
+      const { stdout, stderr } = await machine.runScript(
+        `const began = performance.now(); new GPUOwner({ placeholder: 'none' }).release(); console.log(performance.now() - began)`,
+        { env },
+      );
+      expect([Number(stdout), stderr]).toEqual([expect.toSatisfy((time: number) => time < 30_000), '']);
     });
   });
 
@@ -333,35 +333,13 @@ test('a lock that GPU Scheduler takes for a moment, to probe, is not believed', 
   expect([code, stderr]).toEqual([0, '']);
 });
 
-test('in the home directory PID files are GPU Scheduler’s files: written into, never emptied', async () => {
+test('in the home directory PID files are GPU Scheduler’s files, and left alone', async () => {
   const home = `${machine.directory}`;
   const directory = directoryOf(machine, 'pid-files');
-  const env = { HOME: home };
-  const { closeSync, openSync, writeFileSync } = await import('node:fs');
   writeFileSync(`${directory}/gpu_0.lock`, '');
-  const before = statSync(`${directory}/gpu_0.lock`).ino;
-  closeSync(openSync(`${directory}/gpu_0.lock`, 'r'));
-  const job = machine.startCommand(['hold', '--devices', '0'], { cwd: home, env });
-  await output(job, /visibleDevices/);
-  expect(statSync(`${directory}/gpu_0.lock`).ino).toBe(before);
-  expect(readFileSync(`${directory}/gpu_0.lock`, 'utf8').trim()).toBe(String(job.pid));
-  expect(
-    await output(startOriginal(machine, ['hold', 'gpu-scheduler', directory, '0']), /locked|refused/),
-  ).toBe('refused');
-  job.stdin?.end();
-  await finished(job);
-  const holder = startOriginal(machine, ['hold', 'gpu-scheduler', directory, '0']);
-  await output(holder, /locked/);
-  const { stderr, code } = await machine.runCommand(['run', '--no-wait', '--devices', '0', '--', 'true'], {
-    cwd: home,
-    env,
-  });
-  expect(code).toBe(75);
-  expect(stderr).toContain('(gpu-scheduler, pid');
-  const only = { cwd: home, env: { ...env, GPU_OWNER_CONVENTIONS: 'pid-files' } };
-  const refused = await machine.runCommand(['run', '--no-wait', '--devices', '0', '--', 'true'], only);
-  expect(refused.stderr).toContain('(pid-files, pid');
-  expect(existsSync(`${directory}/gpu_0.lock`)).toBe(true);
+  const there = { cwd: home, env: { HOME: home } };
+  const { code } = await machine.runCommand(['run', '--no-wait', '--devices', '0', '--', 'true'], there);
+  expect([code, readFileSync(`${directory}/gpu_0.lock`, 'utf8')]).toEqual([0, '']);
 });
 
 test('GPUs have CUDA’s numbers where models differ, fastest first', async () => {
