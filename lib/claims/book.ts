@@ -10,8 +10,6 @@ import {
   formatSince,
   MAX_TIME,
   machineUid,
-  pathIn,
-  statusOf,
   systemError,
   usageError,
   userName,
@@ -165,19 +163,8 @@ function book(
   }
   throw new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',
-    `no number is left for a booking: there are ${MAX_BOOKINGS} files booking-* in ${directory.path}${ownersText(directory)}. As root, remove those that \`gpu-owner bookings\` doesn't list.`,
+    `no number is left for a booking: there are ${MAX_BOOKINGS} files booking-* in ${directory.path}; \`ls -l\` shows whose. As root, remove those that \`gpu-owner bookings\` doesn't list.`,
   );
-}
-
-/** ', 1000 of mallory' */
-function ownersText(directory: LockDirectory): string {
-  const counts = new Map<number, number>();
-  for (let id = 1; id <= MAX_BOOKINGS; id++) {
-    const uid = statusOf(pathIn(directory.path, bookingName(id)))?.uid;
-    if (uid !== undefined) counts.set(uid, (counts.get(uid) ?? 0) + 1);
-  }
-  const [most] = [...counts].sort((a, b) => b[1] - a[1]);
-  return most === undefined ? '' : `, ${most[1]} of ${userName(most[0])}`;
 }
 
 const EEXIST = 17;

@@ -16,8 +16,6 @@ import { print, say } from './output.ts';
 
 /** A booking may begin this long ago: typing takes time. */
 const LATE_MS = 60_000;
-/** A longer booking may be a mistake in the unit. In ms. */
-const LONG_MS = 30 * 86_400_000;
 
 const GROUPS = [
   {
@@ -71,10 +69,6 @@ async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
   say(
     `booking ${booking.id}: GPU ${gpus.map(label).join(',')} for ${whom}, from ${formatMoment(from)} to ${formatMoment(booking.until)}${moreTimes(repeats)}`,
   );
-  if (duration > LONG_MS)
-    say(
-      `this booking lasts ${formatDuration(duration)}: until then, others get these GPUs only for preemptible jobs. If that is a mistake: gpu-owner bookings cancel ${booking.id}`,
-    );
   for (const { gpu, verdict } of inUse)
     say(
       `GPU ${label(gpu)} may still be in use then: ${verdict.reason}. Only a preemptible job is ended for you.`,
