@@ -41,22 +41,25 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(refused.stderr).toContain('only root may');
     machine.configure(`bookings: { gpus: 2, ahead: 1d, users: ['${alice.uid}'] }\n`);
     expect((await machine.runCommand(['book', '--for', '1h'], bob)).code).toBe(77);
-    expect(await book(['-n', '2', '--for', '1h', '--note', 'demo'], alice)).toBe(1);
-    const most = await machine.runCommand(['book', '--for', '1h'], alice);
-    expect(most.code).toBe(75);
-    expect(most.stderr).toContain('may book 2 at a time');
-    const far = await machine.runCommand(['book', '--from', '+23h', '--for', '2h'], alice);
-    expect(far.code).toBe(64);
-    expect(far.stderr).toContain('bookings.ahead');
-    expect(await book(['-n', '2', '--from', '+1h', '--for', '2h'], alice)).toBe(2);
-    const taken = await machine.runCommand(['book', '-n', '2', '--for', '30m']);
-    expect(taken.code).toBe(75);
-    expect(taken.stderr).toMatch(
-      /only 1 can be booked.*GPU 0: booked for nobody until .*\(booking 1: demo\)/s,
-    );
-    const never = await machine.runCommand(['book', '-n', '2', '--devices', '0', '--for', '30m']);
-    expect(never.code).toBe(64);
-    expect(never.stderr).toContain('this machine has 3, of which 1 may be used here');
+    const first = ['book', '-n', '2', '--for', '1h', '--note', 'demo'];
+    const far = ['book', '--from', '+23h', '--for', '2h'];
+    const later = ['book', '-n', '2', '--from', '+1h', '--for', '2h'];
+    expect(await machine.runCommands([first, ['book', '--for', '1h'], far, later], alice)).toMatchObject([
+      { code: 0, stdout: '1\n' },
+      { code: 75, stderr: expect.stringContaining('may book 2 at a time') },
+      { code: 64, stderr: expect.stringContaining('bookings.ahead') },
+      { code: 0, stdout: '2\n' },
+    ]);
+    const never = ['book', '-n', '2', '--devices', '0', '--for', '30m'];
+    expect(await machine.runCommands([['book', '-n', '2', '--for', '30m'], never])).toMatchObject([
+      {
+        code: 75,
+        stderr: expect.stringMatching(
+          /only 1 can be booked.*GPU 0: booked for nobody until .*\(booking 1: demo\)/s,
+        ),
+      },
+      { code: 64, stderr: expect.stringContaining('this machine has 3, of which 1 may be used here') },
+    ]);
     expect(await bookings()).toEqual([
       expect.objectContaining({ id: 1, user: 'nobody', gpus: 2, note: 'demo' }),
       expect.objectContaining({ id: 2, user: 'nobody', gpus: 2, note: null }),
@@ -131,13 +134,6 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
       expect(results[at]).toMatchObject({ code: 64, stderr: expect.stringContaining(why) });
   });
 
-  test('a booking of more than a month says how to cancel it', async () => {
-    const { code, stderr } = await machine.runCommand(['book', '--for', '100000d']);
-    expect(code).toBe(0);
-    expect(stderr).toMatch(/this booking lasts 100000 d: .* mistake: gpu-owner bookings cancel 1\n/);
-    expect((await machine.runCommand(['book', '--for', '2d'])).stderr).not.toContain('mistake');
-  });
-
   test('root books for another user', async () => {
     await book(['-n', String(GPUS), '--for', '1h', '--user', String(alice.uid)]);
     expect((await machine.runCommand(['status'])).stdout).toMatch(/ booked\n +booked for nobody until /);
@@ -186,7 +182,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
       expect((await machine.runCommand(['run', '--no-wait', '-n', '3', 'true'], alice)).code).toBe(75);
       expect(await machine.runCommand(['book', '--for', '1h'])).toMatchObject({
         code: 73,
-        stderr: expect.stringMatching(/no number is left for a booking: there are 1024 files .*1023 of /),
+        stderr: expect.stringMatching(/no number is left for a booking: there are 1024 files /),
       });
       await machine.run(['sh', '-c', 'rm "$0"/booking-7', machine.lockDirectory], bob);
       expect(await book(['--for', '1h'])).toBe(7);
@@ -195,7 +191,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
 
   test('a request waits until the booking of another user is over, and says so', async () => {
     machine = new Machine(1);
-    await book(['--for', '15s']);
+    await book(['--for', '10s']);
     const child = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
     const waiters = new Waiters(machine);
     await waiters.untilWaiting(1);
@@ -255,7 +251,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     },
   );
 
-  test('a leased GPU whose booking is cancelled is watched from then on', async () => {
+  soakTest('a leased GPU whose booking is cancelled is watched from then on', async () => {
     machine = new Machine(2);
     const waiters = new Waiters(machine);
     const holder = await startHolder(machine, ['--devices', '0']);

@@ -140,8 +140,9 @@ describe('a GPU on which CUDA fails', () => {
   });
 });
 
-/** One of each kind: test/gpus/suspect.test.ts has the texts of all. */
+/** One of each kind, beside 999: test/gpus/suspect.test.ts has the texts of all. */
 const samples = new Map(Object.entries(CUDA_CODES).map((entry) => [entry[1].blames, entry]));
+samples.delete('gpu');
 test.each([...samples.values()])(
   'CUDA code %s leads to another GPU, or to an error with cause and remedy',
   async (code, { name, cause, remedy, blames }) => {
@@ -154,7 +155,7 @@ test.each([...samples.values()])(
     } else {
       expect([exit, stdout]).toEqual([0, `on ${uuidOf(1)}\n`]);
     }
-    expect(notes()).toHaveLength(blames === 'gpu' ? 1 : 0);
+    expect(notes()).toEqual([]);
   },
 );
 
@@ -171,10 +172,6 @@ describe('a GPU on which CUDA hangs', () => {
     expect(first).toMatchObject({ code: 0, stdout: `on ${uuidOf(1)}\n` });
     expect(first.stderr).toMatch(HANGS);
     expect(await suspect()).toMatchObject({ code: 9999, name: 'NO_ANSWER' });
-    expect(await run(['-n', '2'])).toMatchObject({ stdout: `on ${uuidOf(1)},${uuidOf(2)}\n`, stderr: '' });
-    expect((await machine.runCommand(['status'])).stdout).toMatch(
-      /suspect: CUDA did not answer in time at \d\d:\d\d/,
-    );
     for (const name of notes()) execFileSync('rm', [join(machine.lockDirectory, name)]);
     const script =
       'const owner = new GPUOwner(); console.log(owner.devices.map(({ index }) => index)); owner.release();';
@@ -195,21 +192,6 @@ describe('a GPU on which CUDA hangs', () => {
     machine.set('gpu=0', 'hang=off');
     expect((await run(['-n', String(GPUS)], QUICK)).code).toBe(0);
     expect([await suspect(), notes()]).toEqual([null, []]);
-  });
-
-  test('is noted by the doctor, and forgotten when it answers again', async () => {
-    await run(['--devices', '1']); // makes the lock directory
-    const doctor = async () => JSON.parse((await machine.runCommand(['doctor', '--json'], QUICK)).stdout);
-    expect(await doctor()).toContainEqual(
-      expect.objectContaining({
-        id: 'cuda-failed',
-        text: 'GPU 0: CUDA did not answer in time: the GPU or its driver hangs.',
-      }),
-    );
-    expect(await suspect()).toMatchObject({ code: 9999 });
-    machine.set('gpu=0', 'hang=off');
-    await doctor();
-    expect(await suspect()).toBeNull();
   });
 
   soakTest('does not cost a claim a minute per GPU, nor is it blamed, where CUDA hangs on all', async () => {
