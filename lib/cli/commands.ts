@@ -44,10 +44,5 @@ export const INTERNAL: Commands = {
     'CHECK_PART',
   ),
   'notify-job': entry('tell of the start or end of a job', () => import('./internal.ts'), 'NOTIFY_JOB'),
-  'keep-environment': entry(
-    'keep variables for the command that comes next over ssh',
-    () => import('./internal.ts'),
-    'KEEP_ENVIRONMENT',
-  ),
   mover: entry('move waiting jobs between machines', () => import('./internal.ts'), 'MOVER'),
 };

@@ -1,9 +1,6 @@
 // Commands by which gpu-owner starts itself. Each loads what it needs: a job waits for some of them.
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { removeOlder, shellWords, stateDirectory, usageError } from '../platform/index.ts';
+import { usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
-
 import { print } from './output.ts';
 
 const NO_OPTIONS = [{ options: {} }];
@@ -19,24 +16,6 @@ export const NOTIFY_JOB: Command = {
       throw usageError('notify-job is for gpu-owner itself');
     await notifyOfJob(directory, event);
     process.exit(); // a connection may still be open
-  },
-};
-
-/** A file that is still there then has no reader any more, in ms. */
-const MAX_AGE_MS = 600_000;
-
-export const KEEP_ENVIRONMENT: Command = {
-  usage: 'NAME...',
-  about: 'Keeps variables of the environment in a file that only their user can read, and prints its path.',
-  groups: NO_OPTIONS,
-  run: async ({ positionals: names }) => {
-    const place = join(stateDirectory(), 'gpu-owner', 'environments');
-    mkdirSync(place, { recursive: true, mode: 0o700 });
-    removeOlder(place, MAX_AGE_MS);
-    const path = join(place, process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex'));
-    const lines = names.map((name) => `export ${name}=${shellWords([process.env[name] ?? ''])}\n`);
-    writeFileSync(path, lines.join(''), { mode: 0o600, flag: 'wx' });
-    print(path);
   },
 };
 

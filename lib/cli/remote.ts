@@ -10,11 +10,9 @@ import type { AnyValues, Parsed } from './command-line.ts';
 import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
 import { jobOptions } from './job-options.ts';
-import { isTerminal, print, say, write } from './output.ts';
+import { isTerminal, print, say } from './output.ts';
 import type { RUN_GROUPS, SUBMIT_GROUPS } from './run-options.ts';
 
-/** The exit code of a command whose output has no reader any more, as a shell has it. */
-const SIGPIPE = 128 + 13;
 /** A command, for people. */
 const MAX_SHOWN = 300;
 
@@ -25,8 +23,7 @@ type SubmitValues = Parsed<typeof SUBMIT_GROUPS>['values'];
 export async function runOn(on: string, parsed: RunArguments): Promise<void> {
   const command = commandOf(on, parsed);
   const hasTerminal = isTerminal(0) && isTerminal(1);
-  const show = (bytes: Uint8Array) => write(1, bytes, SIGPIPE);
-  process.exit(await runElsewhere(command, wordsFor('run', parsed), hasTerminal, show));
+  process.exit(await runElsewhere(command, wordsFor('run', parsed), hasTerminal));
 }
 
 /** Submits a job on another machine, prints its address, and ends this process. @param parsed checked as for this machine */

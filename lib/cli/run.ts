@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import { ifPossible } from '../errors.ts';
 import { becomeKeeper, claimForJob, commandProblem, readStart } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import { usageError } from '../platform/index.ts';
@@ -19,10 +21,6 @@ const GROUPS = [
         isAdvanced: true,
       },
       ...SIMULATE,
-      'over-ssh': {
-        help: 'hang up with the parent; for --on',
-        isHidden: true,
-      },
     },
   },
   ...criteria,
@@ -38,7 +36,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const start = readStart();
   const request = checkRun(parsed, 'run');
   const isRestarted = start.preemptions > 0;
-  if (values['over-ssh']) native().processHangUpWithParent();
+  if (isOfSSHD()) native().processHangUpWithParent();
   refuseThrowAway();
   const problem = commandProblem(command);
   if (problem !== null) {
@@ -49,6 +47,13 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const claim = await claimForJob(request.settings, wait, start).finally(() => wait?.end());
   const isRequeued = values.requeue === true;
   becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
+}
+
+/** Whether sshd has started this process without a shell in between, as for `run --on`: it ends with the connection. */
+function isOfSSHD(): boolean {
+  if (process.env.SSH_CONNECTION === undefined) return false;
+  const name = ifPossible(() => readFileSync(`/proc/${process.ppid}/comm`, 'utf8'), '');
+  return /^(?:sshd|dropbear)/.test(name);
 }
 
 export const COMMAND: Command = {

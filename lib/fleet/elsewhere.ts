@@ -5,12 +5,14 @@ import { formatArray } from '../jobs/index.ts';
 import { shellWords, showValue, usageError } from '../platform/index.ts';
 import { createMoving, type NewMovingJob, type Say, untilQueued } from './any-jobs.ts';
 import { wantedOf } from './expected-wait.ts';
-import { commandOnHost, hostsToUse, submitOnHost } from './fleet.ts';
+import { noSSH } from './failures.ts';
+import { hostsToUse, keepOnHost, submitOnHost } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import { MovingJobs } from './moving-job.ts';
 import { chooseHost, exitCodeOf } from './placement.ts';
-import { runOnHost } from './remote-command.ts';
+import { runOnHost } from './remote-run.ts';
 import { environmentFor } from './request.ts';
+import { NO_SSH } from './ssh.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
@@ -79,33 +81,22 @@ function sayRefusal(host: Host, { code, message }: HostFailure, say: Say): numbe
 /**
  * Runs a command.
  * @param words the arguments of gpu-owner
- * @param write prints output
  * @returns its exit code. This process ends as ssh does where a signal ends that
  */
 export async function runElsewhere(
   command: CommandElsewhere,
   words: readonly string[],
   hasTerminal: boolean,
-  write: (bytes: Uint8Array) => void,
 ): Promise<number> {
   const { environment, say } = command;
   const host = await hostFor(command, words);
   if (typeof host === 'number') return host;
-  const names = environment.map(([name]) => name);
-  const kept =
-    names.length === 0
-      ? null
-      : await commandOnHost(host, ['keep-environment', ...names], TIMEOUT_MS, environment);
+  const kept = environment.length === 0 ? null : await keepOnHost(host, environment, TIMEOUT_MS);
   if (kept !== null && kept.error !== null) return sayRefusal(host, kept.error, say);
-  const end = await runOnHost(host, {
-    ...{ words, directory: directoryOn(command, host), hasTerminal },
-    settings: kept?.output.trim() ?? null,
-    onOutput: write,
-  });
-  if (end.state === 'failed') return sayRefusal(host, end.error, say);
-  if (end.state === 'killed') endBy(end.signal);
-  if (end.note !== null) say(`${host.name}: ${end.note}`);
-  return end.exitCode;
+  const directory = directoryOn(command, host);
+  const end = await runOnHost(host, { words, directory, settings: kept?.path ?? null, hasTerminal });
+  if (end === NO_SSH) return sayRefusal(host, noSSH(), say);
+  return typeof end === 'number' ? end : endBy(end);
 }
 
 /** A job for other machines. */

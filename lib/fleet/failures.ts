@@ -21,10 +21,10 @@ export function notInstalled({ name }: Host): HostFailure {
 }
 
 /** Without the directory in which the command was to run. */
-export function noDirectory(directory: string): HostFailure {
+export function noDirectory({ name }: Host, directory: string): HostFailure {
   return {
     code: 'ERR_HOST_DIRECTORY',
-    message: `there is no directory ${showValue(directory)}, or you may not enter it. --on runs a command in the same directory: make it there, or cd to one that both have`,
+    message: `there is no directory ${showValue(directory)}, or you may not enter it. Make it there, or name another one: --on ${name}:/DIR`,
   };
 }
 

@@ -1,3 +1,4 @@
+import type { Writable } from 'node:stream';
 import { checkHostName, type Host, loadConfiguration } from '../config/index.ts';
 import { formatDuration, sanitize, showValue, sleep, usageError } from '../platform/index.ts';
 import {
@@ -196,36 +197,66 @@ async function stream<Kind extends keyof Records>(
   onAnswer: (answer: HostAnswer<Kind>) => void,
   signal: AbortSignal,
 ): Promise<{ last: HostAnswer<Kind>; hasAnswered: boolean }> {
-  const request = new RemoteRequest();
-  /** Lines that are no answers: of shells, and marks. */
-  const others: string[] = [];
-  let othersLength = 0;
   let wrong: string | null = null;
   let hasAnswered = false;
-  const onLine = (line: string): boolean => {
-    const version = line.startsWith('[') ? request.versionIn(others) : undefined;
-    if (version === undefined) {
-      othersLength += line.length;
-      if (others.length < MAX_OTHER_LINES && othersLength < MAX_OTHER_LENGTH) others.push(line);
-      return false;
-    }
+  const hear = (line: string, version: string | null) => {
+    if (!line.startsWith('[')) return;
     const records = parseRecords(kind, line);
     wrong = typeof records === 'string' ? records : null;
-    if (typeof records === 'string') return false;
+    if (typeof records === 'string') return;
     hasAnswered = true;
     onAnswer({ host: host.name, version, records, error: null });
-    return true;
   };
-  const commandLine = request.commandLine(host, words);
-  // A line may end this.
-  const lines = new Lines((line) => !signal.aborted && onLine(line));
-  const ended = await runOverSSH(host.name, commandLine, lines, quietMs, [], signal);
-  const output = `\n${[...others, ended.output].join('\n')}`;
-  const result = interpret(host, request, { ...ended, output }, quietMs);
-  const failed = (error: HostFailure) => ({ host: host.name, version: result.version, records: null, error });
+  const { version, error } = await listen(host, words, { hear, signal, timeoutMs: () => quietMs });
+  const failed = (why: HostFailure) => ({ host: host.name, version, records: null, error: why });
   if (wrong !== null) return { last: failed(senseless(host.name, words, wrong)), hasAnswered };
-  const error = result.error ?? failure('ERR_HOST_UNREACHABLE', 'gpu-owner on the host ended unexpectedly');
-  return { last: failed(error), hasAnswered };
+  const last = error ?? failure('ERR_HOST_UNREACHABLE', 'gpu-owner on the host ended unexpectedly');
+  return { last: failed(last), hasAnswered };
+}
+
+interface Listening {
+  /** Where gpu-owner runs: an absolute path. */
+  directory?: string;
+  /** Called with each line of its output. An empty one comes first. */
+  hear: (line: string, version: string | null) => void;
+  /** Called with its standard input; without it, there is none. */
+  onStart?: (stdin: Writable) => void;
+  /** The longest silence, in ms: asked after each line. */
+  timeoutMs: () => number;
+  signal: AbortSignal;
+}
+
+/** Listens to a gpu-owner on a host until it ends, the connection does, or the signal comes. */
+export async function listen(
+  host: Host,
+  words: readonly string[],
+  { directory, hear, onStart, timeoutMs, signal }: Listening,
+): Promise<RawResult> {
+  const request = new RemoteRequest();
+  /** Lines that are no output: of shells, and marks. */
+  const others: string[] = [];
+  let othersLength = 0;
+  let version: string | null | undefined;
+  const lines = new Lines((line) => {
+    if (signal.aborted) return false;
+    if (version !== undefined && !request.isMark(line)) {
+      hear(line, version);
+      return true;
+    }
+    othersLength += line.length;
+    if (others.length < MAX_OTHER_LINES && othersLength < MAX_OTHER_LENGTH) others.push(line);
+    if (version === undefined) {
+      version = request.versionIn(others);
+      if (version !== undefined) hear('', version);
+    }
+    return false;
+  });
+  const input = onStart === undefined ? null : 'open';
+  const commandLine = request.commandLine(host, words, directory, input);
+  const options = directory === undefined ? [] : [OWN_CONNECTION];
+  const ended = await runOverSSH(host.name, commandLine, lines, { timeoutMs, options, signal, onStart });
+  const output = `\n${[...others, ended.output].join('\n')}`;
+  return interpret(host, request, { ...ended, output }, timeoutMs(), directory);
 }
 
 /** Shells print some, not more. */
@@ -286,11 +317,20 @@ export async function commandOnHost(
   host: Host,
   words: readonly string[],
   timeoutMs: number,
-  environment: Environment = [],
 ): Promise<{ output: string; notes: string; error: null } | { error: HostFailure; exitCode: number | null }> {
-  const answer = await question(host, words, timeoutMs, undefined, environment);
+  const answer = await question(host, words, timeoutMs);
   if (answer.error !== null) return { error: answer.error, exitCode: answer.exitCode };
   return { output: answer.output, notes: answer.errors, error: null };
+}
+
+/** Keeps variables for a command that comes next, in a file on a host that only the user can read. @returns its path there */
+export async function keepOnHost(
+  host: Host,
+  environment: Environment,
+  timeoutMs: number,
+): Promise<{ path: string; error: null } | { error: HostFailure }> {
+  const answer = await question(host, null, timeoutMs, undefined, environment);
+  return answer.error === null ? { path: answer.output.trim(), error: null } : { error: answer.error };
 }
 
 /**
@@ -298,7 +338,7 @@ export async function commandOnHost(
  * failed.
  */
 type RawResult =
-  | { version: string | null; output: string; errors: string; error: null }
+  | { version: string | null; output: string; errors: string; error: null; exitCode: 0 }
   | {
       version: string | null;
       error: HostFailure;
@@ -306,13 +346,13 @@ type RawResult =
       isCertain: boolean;
     };
 
-function failure(code: HostErrorCode | string, message: string): HostFailure {
+export function failure(code: HostErrorCode | string, message: string): HostFailure {
   return { code: sanitize(code, 40), message: sanitize(message, MAX_MESSAGE_LENGTH) };
 }
 
 async function question(
   host: Host,
-  words: readonly string[],
+  words: readonly string[] | null,
   timeoutMs: number,
   directory?: string,
   environment: Environment = [],
@@ -320,13 +360,14 @@ async function question(
   const end = performance.now() + timeoutMs;
   for (let tries = 1; ; tries++) {
     const request = new RemoteRequest();
-    const hasInput = environment.length > 0;
-    const commandLine = request.commandLine(host, words, directory, hasInput);
+    const hasSettings = environment.length > 0;
+    const commandLine = request.commandLine(host, words, directory, hasSettings ? 'settings' : null);
     const options = directory === undefined ? [] : [OWN_CONNECTION];
-    const input = hasInput ? request.input(environment) : null;
+    const input = hasSettings ? request.input(environment) : null;
     const remainingMs = end - performance.now();
     const answer = new WholeOutput((...tails) => request.isWhole(...tails));
-    const result = await runOverSSH(host.name, commandLine, answer, remainingMs, options, undefined, input);
+    const timeout = () => remainingMs;
+    const result = await runOverSSH(host.name, commandLine, answer, { timeoutMs: timeout, options, input });
     const rest = LOGIN_PAUSE_MS * 2 ** (tries - 1) * (0.75 + Math.random() / 2);
     if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
       return interpret(host, request, result, timeoutMs, directory);
@@ -372,7 +413,7 @@ function interpret(
     return failed(code, message);
   }
   if (raw === 'directory') {
-    const { code, message } = noDirectory(directory ?? '');
+    const { code, message } = noDirectory(host, directory ?? '');
     return failed(code, message);
   }
   if (raw === 'broken' || (raw === null && isLostLate(result))) {
@@ -396,5 +437,5 @@ function interpret(
     const which = version === null ? 'gpu-owner' : `gpu-owner ${version}`;
     return failed('ERR_HOST_VERSION', `${which} there is too old: ${unknown}. Upgrade it`, version);
   }
-  return { version, output: raw.output, errors: raw.errors, error: null };
+  return { version, output: raw.output, errors: raw.errors, error: null, exitCode: 0 };
 }

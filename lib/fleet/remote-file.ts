@@ -36,8 +36,8 @@ export async function readFromHost(
     },
   };
   const commandLine = part.commandLine(path, from, length, follows);
-  const timeoutMs = follows ? MAX_TIMEOUT_MS : TIMEOUT_MS;
-  const ended = await runOverSSH(host.name, commandLine, reader, timeoutMs, ALIVE, signal);
+  const timeoutMs = () => (follows ? MAX_TIMEOUT_MS : TIMEOUT_MS);
+  const ended = await runOverSSH(host.name, commandLine, reader, { timeoutMs, options: ALIVE, signal });
   if (signal?.aborted) return null;
   if (ended.cut === 'no-ssh') return noSSH();
   if (ended.cut === 'time')

@@ -20,72 +20,67 @@ export function isMark(line: string): boolean {
 }
 
 /** A script as a command line for any login shell: what it reads means the same to sh, csh and fish. */
-function encode(script: readonly string[]): string {
+export function encode(script: readonly string[]): string {
   const encoded = Buffer.from(script.join('\n')).toString('base64');
   return `exec sh -c 'eval "$(printf %s "$1" | base64 -d)"' sh ${encoded}`;
 }
 
 /** Where logins by ssh don't find what users have installed. */
-const FIND = 'PATH=$PATH:$HOME/.local/bin; export PATH';
+export const FIND = 'PATH=$PATH:$HOME/.local/bin; export PATH';
+export const HAS_PROGRAM = 'command -v gpu-owner >/dev/null 2>&1';
+export const enter = (directory: string) => `cd ${shellWords([directory])} 2>/dev/null`;
+
+/** Keeps the settings in a file, and prints its path. One that is still there after ten minutes has no reader any more. */
+const KEEP = `keep() {
+umask 077; place=\${XDG_STATE_HOME:-$HOME/.local/state}/gpu-owner/environments
+mkdir -p "$place" && find "$place" -type f -mmin +10 -exec rm -f {} + &&
+file=$(mktemp "$place/XXXXXXXXXX") && printf '%s\\n' "$settings" >"$file" && printf '%s\\n' "$file"; }`;
+
+/** No program can know it. */
+const newMark = () => `gpu-owner-${process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex')}`;
+
+/** Prints a mark in a line of its own. */
+const printMark = (mark: string, text: string) => `printf '\\n%s %s\\n' ${mark} ${text}`;
 
 /**
- * A script for a host's shell. The script prints marks in lines of their own: `missing` (gpu-owner isn't there) or `directory`
- * (that isn't), else `reached` before gpu-owner starts, and further ones of its kind.
+ * A question, and its answer between marks: `missing` (gpu-owner isn't there) or `directory` (that isn't), else `reached` before gpu-owner
+ * starts, `begin` before its answer, and `end` with its exit code.
  */
-class MarkedScript {
-  /** No program can know it. */
-  readonly mark = `gpu-owner-${process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex')}`;
+export class RemoteRequest {
+  readonly #mark = newMark();
 
-  protected print(text: string): string {
-    return `printf '\\n%s %s\\n' ${this.mark} ${text}`;
-  }
-
-  /** Where a gpu-owner is looked for, and in which directory it runs. */
-  protected prologue({ command }: Host, directory: string | undefined): string[] {
-    const unless = (condition: string, text: string) => `${condition} || { ${this.print(text)}; exit 0; }`;
-    return [
-      FIND,
-      ...(command === null ? [unless('command -v gpu-owner >/dev/null 2>&1', 'missing')] : []),
-      ...(directory === undefined ? [] : [unless(`cd ${shellWords([directory])} 2>/dev/null`, 'directory')]),
-      this.print('reached'),
-    ];
-  }
-
-  /** The first of some marks in an output, and what follows it. */
-  protected find(output: string, words: string): { word: string; after: string; before: string } | null {
-    const found = new RegExp(`\n${this.mark} (${words})\r?\n`).exec(output);
-    if (found === null) return null;
-    const end = found.index + found[0].length;
-    return { word: found[1] ?? '', before: output.slice(0, found.index), after: output.slice(end) };
-  }
-
-  /** The refusal of a host; null: it has said none. */
-  protected refusalIn(output: string): 'missing' | 'directory' | null {
-    const word = this.find(output, 'missing|directory')?.word;
-    return word === 'missing' || word === 'directory' ? word : null;
-  }
-}
-
-/** A question, and its answer between marks. */
-export class RemoteRequest extends MarkedScript {
   /**
-   * @param words the arguments of gpu-owner
+   * @param words the arguments of gpu-owner; null: the settings are kept for a command that comes next
    * @param directory where it runs: an absolute path
-   * @param hasInput whether {@link input} is on its standard input: other users can see command lines
+   * @param input `settings`: {@link input} is on standard input, as other users can see command lines; `open`: gpu-owner reads it
    */
-  commandLine(host: Host, words: readonly string[], directory?: string, hasInput = false): string {
+  commandLine(
+    host: Host,
+    words: readonly string[] | null,
+    directory?: string,
+    input: 'settings' | 'open' | null = null,
+  ): string {
+    const print = (text: string) => printMark(this.#mark, text);
+    const unless = (condition: string, text: string) => `${condition} || { ${print(text)}; exit 0; }`;
+    const hasSettings = input === 'settings';
     return encode([
       // Less than all of it would be another environment.
-      ...(hasInput ? ['settings=$(cat)', `case $settings in *"# ${this.mark}") ;; *) exit 0;; esac`] : []),
-      'exec </dev/null',
+      ...(hasSettings
+        ? ['settings=$(cat)', `case $settings in *"# ${this.#mark}") ;; *) exit 0;; esac`]
+        : []),
+      ...(input === 'open' ? [] : ['exec </dev/null']),
       'GPU_OWNER_ERRORS=json; export GPU_OWNER_ERRORS',
-      ...this.prologue(host, directory),
-      ...(hasInput ? ['eval "$settings"', 'unset settings'] : []),
+      FIND,
+      ...(host.command === null ? [unless(HAS_PROGRAM, 'missing')] : []),
+      ...(directory === undefined ? [] : [unless(enter(directory), 'directory')]),
+      print('reached'),
+      ...(hasSettings && words !== null ? ['eval "$settings"', 'unset settings'] : []),
       `ask() { ${host.command ?? 'gpu-owner'} "$@"; }`,
-      'ask --version 2>/dev/null',
-      `${this.print('begin')}; ${this.print('begin')} >&2`,
-      `ask ${shellWords(words)}`,
-      `${this.print('"end $?"')}; ${this.print('end')} >&2`,
+      'ask --version 2>/dev/null </dev/null',
+      ...(words === null ? [KEEP] : []),
+      `${print('begin')}; ${print('begin')} >&2`,
+      words === null ? 'keep' : `ask ${shellWords(words)}`,
+      `${print('"end $?"')}; ${print('end')} >&2`,
     ]);
   }
 
@@ -93,38 +88,43 @@ export class RemoteRequest extends MarkedScript {
   input(environment: Environment): string {
     return [
       ...environment.map(([name, value]) => `export ${name}=${shellWords([value])}`),
-      `# ${this.mark}`,
+      `# ${this.#mark}`,
       '',
     ].join('\n');
   }
 
   /** Whether all of an answer is there, by its last characters. */
   isWhole(output: string, errors: string): boolean {
-    const ends = (text: string, word: string) => text.includes(`${this.mark} ${word}`);
+    const ends = (text: string, word: string) => text.includes(`${this.#mark} ${word}`);
     return (
       ends(output, 'missing') || ends(output, 'directory') || (ends(output, 'end') && ends(errors, 'end'))
     );
   }
 
+  /** Whether a line is one of its marks. */
+  isMark(line: string): boolean {
+    return line.startsWith(this.#mark);
+  }
+
   /** The version that a host has told, null if it hasn't; undefined: these lines don't go as far as the answer. */
   versionIn(lines: readonly string[]): string | null | undefined {
-    const begin = lines.indexOf(`${this.mark} begin`);
+    const begin = lines.indexOf(`${this.#mark} begin`);
     if (begin < 0) return undefined;
-    const answers = lines.slice(lines.indexOf(`${this.mark} reached`) + 1, begin);
+    const answers = lines.slice(lines.indexOf(`${this.#mark} reached`) + 1, begin);
     return answers[0]?.trim() || null;
   }
 
   /** null: gpu-owner has not answered; 'missing': it isn't there; 'directory': nor is that; 'broken': it began to. */
   read(output: string, errors: string): RawAnswer | 'missing' | 'directory' | 'broken' | null {
-    const refusal = this.refusalIn(output);
-    if (refusal !== null) return refusal;
-    const reached = this.find(output, 'reached');
-    if (reached === null) return output.includes(`${this.mark} reached`) ? 'broken' : null;
-    const begun = this.find(reached.after, 'begin');
-    const ended = begun === null ? null : this.find(`\n${begun.after}`, 'end \\d{1,3}');
+    const refusal = this.#find(output, 'missing|directory')?.word;
+    if (refusal === 'missing' || refusal === 'directory') return refusal;
+    const reached = this.#find(output, 'reached');
+    if (reached === null) return output.includes(`${this.#mark} reached`) ? 'broken' : null;
+    const begun = this.#find(reached.after, 'begin');
+    const ended = begun === null ? null : this.#find(`\n${begun.after}`, 'end \\d{1,3}');
     if (begun === null || ended === null) return 'broken';
-    const begunErrors = this.find(errors, 'begin');
-    const endedErrors = begunErrors === null ? null : this.find(`\n${begunErrors.after}`, 'end');
+    const begunErrors = this.#find(errors, 'begin');
+    const endedErrors = begunErrors === null ? null : this.#find(`\n${begunErrors.after}`, 'end');
     return {
       version: begun.before.trim().split('\n')[0] || null,
       exitCode: Number(ended.word.slice('end '.length)),
@@ -132,73 +132,19 @@ export class RemoteRequest extends MarkedScript {
       errors: endedErrors?.before.slice(1) ?? errors,
     };
   }
-}
 
-/** A command of gpu-owner that a host runs, and what comes before its output. */
-export class RemoteStart extends MarkedScript {
-  #before = '';
-  #found: string | null = null;
-
-  commandLine(
-    host: Host,
-    { words, directory, settings }: { words: readonly string[]; directory: string; settings: string | null },
-  ): string {
-    const file = shellWords([settings ?? '']);
-    const [name = '', ...rest] = words;
-    return encode([
-      ...this.prologue(host, directory),
-      ...(settings === null ? [] : [`eval "$(cat ${file})"; rm -f -- ${file}`]),
-      this.print('begin'),
-      startOf(host.command, shellWords([name, '--over-ssh', ...rest])),
-    ]);
-  }
-
-  /** Whether the output is that of the command by now. */
-  get isOver(): boolean {
-    return this.#found === 'begin';
-  }
-
-  /** Shells have printed it before the command began. */
-  get withheld(): string {
-    return this.#before;
-  }
-
-  /** @returns the part of the output that is to be shown */
-  read(bytes: Buffer): Buffer {
-    if (this.isOver) return bytes;
-    // Latin-1 keeps each byte as it is.
-    this.#before = (this.#before + bytes.toString('latin1')).slice(-MAX_BEFORE);
-    const found = this.find(this.#before, 'begin|missing|directory');
-    if (found === null) return Buffer.alloc(0);
-    this.#found = found.word;
-    return Buffer.from(found.after, 'latin1');
-  }
-
-  /** 'missing': gpu-owner isn't there; 'directory': that isn't; null: the host hasn't said. */
-  get missing(): 'missing' | 'directory' | null {
-    return this.#found === 'missing' || this.#found === 'directory' ? this.#found : null;
-  }
-}
-
-/** A gpu-owner that speaks with this process, line by line, after the mark `begin`. */
-export class RemoteProgram extends MarkedScript {
-  commandLine({ name, command }: Host, words: readonly string[], directory: string): string {
-    return encode([
-      'GPU_OWNER_ERRORS=json; export GPU_OWNER_ERRORS',
-      ...this.prologue({ name, command }, directory),
-      this.print('begin'),
-      startOf(command, shellWords(words)),
-    ]);
-  }
-
-  /** The word of a line that is a mark; null: it is none. */
-  wordIn(line: string): string | null {
-    return line.startsWith(`${this.mark} `) ? line.slice(this.mark.length + 1).trimEnd() : null;
+  /** The first of some marks in an output, and what follows it. */
+  #find(output: string, words: string): { word: string; after: string; before: string } | null {
+    const found = new RegExp(`\n${this.#mark} (${words})\r?\n`).exec(output);
+    if (found === null) return null;
+    const end = found.index + found[0].length;
+    return { word: found[1] ?? '', before: output.slice(0, found.index), after: output.slice(end) };
   }
 }
 
 /** A part of a file, after a mark. */
-export class FilePart extends MarkedScript {
+export class FilePart {
+  readonly #mark = newMark();
   #before: Buffer | null = Buffer.alloc(0);
 
   /** @param from the first byte, from 0 @param length how many bytes; null: to the end @param follows goes on as the file grows */
@@ -206,7 +152,7 @@ export class FilePart extends MarkedScript {
     const tail = `tail -c +${from + 1} ${follows ? '-f ' : ''}-- ${shellWords([path])}`;
     return encode([
       'exec </dev/null',
-      this.print('begin'),
+      printMark(this.#mark, 'begin'),
       length === null ? `exec ${tail}` : `${tail} | head -c ${length}`,
     ]);
   }
@@ -215,7 +161,7 @@ export class FilePart extends MarkedScript {
   read(piece: Buffer): Buffer {
     if (this.#before === null) return piece;
     const all = Buffer.concat([this.#before, piece]);
-    const begin = `\n${this.mark} begin\n`;
+    const begin = `\n${this.#mark} begin\n`;
     const at = all.indexOf(begin);
     this.#before = at < 0 ? all.subarray(-MAX_BEFORE) : null;
     return at < 0 ? Buffer.alloc(0) : all.subarray(at + begin.length);
@@ -225,12 +171,6 @@ export class FilePart extends MarkedScript {
   get hasBegun(): boolean {
     return this.#before === null;
   }
-}
-
-/** Starts gpu-owner in place of the shell: the parent of gpu-owner is sshd then, which ends with the connection. */
-function startOf(command: string | null, words: string): string {
-  const isSimple = command === null || !/[;&|<>()`'"\\#]/.test(command);
-  return isSimple ? `exec env ${command ?? 'gpu-owner'} ${words}` : `${command} ${words}`;
 }
 
 const MAX_BEFORE = 1024 * 1024;

@@ -96,16 +96,6 @@ export function isLostLate({ exitCode, errors }: SSHResult): boolean {
   return exitCode === 255 && (when === 'after' || when === 'during');
 }
 
-/** Whether the command has ended on the host, and all that had its output: sshd says so, and ssh then counts what it has transferred. */
-export function hasEndedThere({ exitCode, errors }: SSHResult): boolean {
-  if (exitCode !== 255) return exitCode !== null;
-  // A command that is killed has no exit code.
-  return (
-    /^Transferred: sent /m.test(errors) &&
-    !/^Connection to .* closed by remote|^Timeout, server/m.test(errors)
-  );
-}
-
 /**
  * Whether ssh ended before the login, by what it said itself: then nothing runs there. Without such a message it is unknown: a
  * connection that ssh shares with others (ControlMaster) ends without one, and so does an ssh that is killed.
@@ -117,12 +107,6 @@ export function isBeforeLogin({ exitCode, errors }: SSHResult): boolean {
 /** Whether sshd had no time for a login, or a gateway before it: it may have some a moment later. */
 export function isTurnedAway(result: SSHResult): boolean {
   return isBeforeLogin(result) && /(?:kex|ssh)_exchange_identification/.test(result.errors);
-}
-
-/** Whether ssh itself has ended: 255 is also what a command may return, but then ssh has nothing to say. */
-export function isOfSSH(errors: string): boolean {
-  const lines = errors.split('\n').filter((line) => !isChatter(line));
-  return decisive(lines.join('\n')) !== undefined;
 }
 
 /** The cause and the remedy, where ssh has told the cause. */

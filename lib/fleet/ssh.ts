@@ -1,6 +1,6 @@
 // One ssh per question. Each ends with its time, with too much output, and with this process however that ends.
 import type { ChildProcess, SpawnOptions } from 'node:child_process';
-import type { Duplex } from 'node:stream';
+import type { Duplex, Writable } from 'node:stream';
 import { killGroup } from '../platform/index.ts';
 
 /** How much a host may say; a machine with 16 GPUs and 1000 jobs says less than one MiB. */
@@ -14,13 +14,9 @@ const TAIL_LENGTH = 200;
 const LAST_TIMEOUT_MS = 500;
 
 /** They override settings in the user's configuration. */
-const OPTIONS = [
-  'ClearAllForwardings=yes',
-  'PermitLocalCommand=no',
-  'RemoteCommand=none',
-  // Some users see errors alone. Only ssh's other messages tell a connection that broke after the login from one that was never there.
-  'LogLevel=VERBOSE',
-];
+const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteCommand=none'];
+/** Some users see errors alone. Only ssh's other messages tell a connection that broke after the login from one that was never there. */
+const LOG_LEVEL = 'LogLevel=VERBOSE';
 /** ssh asks for no password. */
 export const UNATTENDED = 'BatchMode=yes';
 /** A connection that ssh shares may have died unnoticed, and outlives what is ended here. */
@@ -43,35 +39,35 @@ export function sshProgram(env: NodeJS.ProcessEnv = process.env): string {
   return env.GPU_OWNER_SSH || 'ssh';
 }
 
-/**
- * Starts ssh, beside a process that runs `onParentEnd` as soon as descriptor 3 is closed: when this process has died, be it by kill -9. A
- * line on it says that all is well. Then what ssh has left may live on: proxies of connections that it keeps.
- */
-export function startSSH(
+/** @param flags and options of ssh */
+export function sshWords(
   host: string,
   commandLine: string,
-  {
-    flags,
-    options,
-    onParentEnd,
-  }: { flags: readonly string[]; options: readonly string[]; onParentEnd: string },
-  spawnOptions: SpawnOptions,
-): ChildProcess {
+  flags: readonly string[],
+  options: readonly string[],
+): string[] {
+  const settings = [...OPTIONS, ...options].flatMap((option) => ['-o', option]);
+  return [sshProgram(), '-a', '-x', ...flags, ...settings, '--', host, commandLine];
+}
+
+/**
+ * Starts ssh, beside a process that ends it as soon as descriptor 3 is closed: when this process has died, be it by kill -9. A line on it says
+ * that all is well. Then what ssh has left may live on: proxies of connections that it keeps.
+ */
+export function startSSH(words: readonly string[], options: SpawnOptions): ChildProcess {
   const { spawn } = process.getBuiltinModule('node:child_process');
-  const script = `{ read -r _ <&3 || ${onParentEnd}; } </dev/null >/dev/null 2>&1 &
+  const script = `{ read -r _ <&3 || kill -s ${options.detached ? 'KILL -- "-$$"' : 'HUP "$$"'}; } </dev/null >/dev/null 2>&1 &
 exec 3<&-
 command -v "$1" >/dev/null 2>&1 || exit ${NO_SSH}
 exec "$@"`;
-  const settings = [...OPTIONS, ...options].flatMap((option) => ['-o', option]);
-  const words = [sshProgram(), '-a', '-x', ...flags, ...settings, '--', host, commandLine];
-  const ssh = spawn('/bin/sh', ['-c', script, 'sh', ...words], spawnOptions);
+  const ssh = spawn('/bin/sh', ['-c', script, 'sh', ...words], options);
   for (const stream of ssh.stdio) stream?.on('error', () => {});
   ssh.once('exit', () => release(ssh));
   return ssh;
 }
 
 /** Lets the process beside ssh go. */
-export function release(ssh: ChildProcess): void {
+function release(ssh: ChildProcess): void {
   const parentPipe = ssh.stdio[3] as Duplex | null | undefined;
   if (parentPipe?.writable) parentPipe.end('\n', () => parentPipe.destroy());
 }
@@ -86,20 +82,24 @@ export interface OutputReader {
   readonly text: string;
 }
 
-/**
- * Runs a command line on a host. Never throws.
- * @param timeoutMs the longest time without an output that keeps it alive
- * @param options of ssh
- * @param input its standard input; null: none
- */
+interface Running {
+  /** The longest time without an output that keeps it alive, in ms: asked after each one. */
+  timeoutMs: () => number;
+  /** Options of ssh. */
+  options: readonly string[];
+  signal?: AbortSignal | undefined;
+  /** Its standard input; null: none. */
+  input?: string | null;
+  /** Called with its standard input, which stays open. */
+  onStart?: ((stdin: Writable) => void) | undefined;
+}
+
+/** Runs a command line on a host. Never throws. */
 export function runOverSSH(
   host: string,
   commandLine: string,
   reader: OutputReader,
-  timeoutMs: number,
-  options: readonly string[],
-  signal?: AbortSignal,
-  input: string | null = null,
+  { timeoutMs, options, signal, input = null, onStart }: Running,
 ): Promise<SSHResult> {
   return new Promise((resolve) => {
     const errors = new Collected();
@@ -128,26 +128,23 @@ export function runOverSSH(
     const hear = (chunk: Buffer) => {
       const heard = isOver ? null : reader.take(chunk, errors.tail);
       if (heard === 'size') finish('size');
-      else if (heard === 'alive') timer.refresh();
-      else if (heard === 'whole') exitCode === null ? finishSoon() : finish();
+      else if (heard === 'alive') {
+        clearTimeout(timer);
+        timer = setTimeout(() => finish('time'), timeoutMs());
+      } else if (heard === 'whole') exitCode === null ? finishSoon() : finish();
     };
-    const timer = setTimeout(() => finish('time'), timeoutMs);
-    const ssh = startSSH(
-      host,
-      commandLine,
-      {
-        flags: input === null ? ['-T', '-n'] : ['-T'],
-        options: [UNATTENDED, ...options],
-        onParentEnd: 'kill -s KILL -- "-$$"',
-      },
-      {
-        // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
-        detached: true,
-        stdio: [input === null ? 'ignore' : 'pipe', 'pipe', 'pipe', 'pipe'],
-        env: { ...process.env, LC_ALL: 'C' },
-      },
-    );
-    ssh.stdin?.end(input);
+    let timer = setTimeout(() => finish('time'), timeoutMs());
+    const hasInput = input !== null || onStart !== undefined;
+    const flags = hasInput ? ['-T'] : ['-T', '-n'];
+    const words = sshWords(host, commandLine, flags, [LOG_LEVEL, UNATTENDED, ...options]);
+    const ssh = startSSH(words, {
+      // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
+      detached: true,
+      stdio: [hasInput ? 'pipe' : 'ignore', 'pipe', 'pipe', 'pipe'],
+      env: { ...process.env, LC_ALL: 'C' },
+    });
+    if (ssh.stdin !== null) onStart?.(ssh.stdin);
+    if (input !== null) ssh.stdin?.end(input);
     ssh.stdout?.on('data', hear);
     ssh.stderr?.on('data', (chunk: Buffer) => {
       if (isOver) return;

@@ -1,12 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { SSHResult } from '../../lib/fleet/ssh.ts';
-import {
-  explainSSH,
-  isBeforeLogin,
-  isLostLate,
-  isOfSSH,
-  isTurnedAway,
-} from '../../lib/fleet/ssh-messages.ts';
+import { explainSSH, isBeforeLogin, isLostLate, isTurnedAway } from '../../lib/fleet/ssh-messages.ts';
 
 const ended = (errors: string, exitCode = 255): SSHResult => ({ exitCode, output: '', errors, cut: null });
 
@@ -63,14 +57,6 @@ test('only a host without time for a login is asked again', () => {
   expect(BEFORE.filter((errors) => isTurnedAway(ended(errors)))).toEqual(
     BEFORE.filter((errors) => errors.includes('exchange_identification')),
   );
-});
-
-test('an exit code of 255 is the command’s where ssh says nothing but that it logged in', () => {
-  const chatter =
-    'Authenticated to a ([10.0.0.1]:22) using "publickey".\nTransferred: sent 3208, received 3120 bytes, in 0.2 seconds\n' +
-    'Bytes per second: sent 15.0, received 14.5';
-  expect(isOfSSH(chatter)).toBe(false);
-  expect(isOfSSH(`${chatter}\nclient_loop: send disconnect: Broken pipe`)).toBe(true);
 });
 
 test('the remedy for a changed key names what the file of keys has, not an alias', () => {

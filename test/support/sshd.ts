@@ -140,6 +140,7 @@ export class Hosts {
       HOME: home,
       PATH: `${bin}:/usr/local/bin:/usr/bin:/bin`,
       SSH_CLIENT: '127.0.0.1 1 1',
+      SSH_CONNECTION: '127.0.0.1 1 127.0.0.1 1',
       ...Object.fromEntries(
         Object.entries(machine.env).filter(
           ([key, value]) => value !== undefined && /^(?:GPU_OWNER|XDG)_/.test(key),

@@ -100,7 +100,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect(stdout).toMatch(/down: connection refused.*\. Trying again in/);
     expect(stderr).toBe(''); // Node.js warns of more than ten listeners
     expect(stdout).toMatch(/bare: gpu-owner is neither in PATH/);
-    expect(stdout).toMatch(/a: there is no directory \/nonexistent.*--on a:\/DIR/);
+    expect(stdout).toMatch(/a: there is no directory '\/nonexistent'.*--on a:\/DIR/);
     expect(starts().map((line) => line.split(' ')[2])).toEqual([elsewhere, elsewhere]);
     expect(rows().length).toBe(2);
   });
@@ -124,7 +124,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     });
     await until(() =>
       [
-        /endless: it says too much at once/,
+        /endless: it sends more than 16 MiB/,
         /silent: its workers ended/,
         /rude: its answer makes no sense/,
         /greedy: its answer makes no sense/,

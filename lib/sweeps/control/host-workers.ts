@@ -234,9 +234,9 @@ export class HostWorkers implements Pool {
     });
     const connection: NonNullable<WorkingHost['connection']> = { channel, session: null };
     host.connection = connection;
-    const failure = await channel.ended;
+    const { failure, isOver } = await channel.ended;
     host.connection = null;
-    connection.session?.close(channel.isOver);
+    connection.session?.close(isOver);
     return { ends, failure };
   }
 
