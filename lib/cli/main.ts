@@ -108,8 +108,9 @@ main(process.argv.slice(2)).catch((error: unknown) => {
   const { code, message } = ours;
   // For programs that start the command: several codes share an exit code.
   const unknown = ours instanceof UnknownWordError ? ours.unknown : undefined;
+  const hidden = ours.gpus?.some((gpu) => gpu.isHidden);
   if (process.env.GPU_OWNER_ERRORS === 'json')
-    write(2, `${JSON.stringify({ error: { code, message, unknown } })}\n`);
+    write(2, `${JSON.stringify({ error: { code, message, unknown, hidden } })}\n`);
   else say(message);
   process.exit(error instanceof CommandEnd ? error.exitCode : EXIT_CODES[code]);
 });

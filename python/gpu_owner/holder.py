@@ -72,7 +72,7 @@ class Holder:
         self._hidden = hidden
         self.command = command
         words = [*command, "hold", f"--as={own_command()}", *args]
-        self.messages = Messages(hidden, note)
+        self.messages = Messages(note)
         self._input = -1
         self._lock = threading.RLock()
         # No fork in between, or the child would have descriptors that it never closes.

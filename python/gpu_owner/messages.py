@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from typing import Optional, Sequence, TextIO, Union
 
 PREFIX = "gpu-owner: "
-# The command says this of GPUs that CUDA_VISIBLE_DEVICES leaves out, also where this module has set that for `hold`.
-_HIDDEN = re.compile(r"not in the CUDA_VISIBLE_DEVICES that was inherited|the CUDA_VISIBLE_DEVICES that was inherited leaves out [\w ]+")
 ERROR = '{"error":'  # with GPU_OWNER_ERRORS=json
 NOT_FOUND = (
     "{}. Install it (uv tool install gpu-owner), or say where it is: the environment variable "
@@ -51,13 +49,14 @@ def error_of(exit_code: int, output: str, command: Sequence[str], count: str = "
     if message.startswith(ERROR):
         error = json.loads(message.splitlines()[0])["error"]
         code, message = error["code"], error["message"]
+        if hidden and error.get("hidden"):  # GPUs that CUDA_VISIBLE_DEVICES leaves out, which this module has set for `hold`
+            message = f"{message}\n{hidden}."
     else:
         code = EXIT_CODES.get(exit_code, "ERR_INTERNAL")
         if message.startswith(PREFIX):
             message = message[len(PREFIX) :]
     import shlex
 
-    message = _explain_hidden(message, hidden)
     kind = CLASSES.get(code, GPUOwnerError)
     message = _in_python(message, count) or f"'{shlex.join(command)}' ended with {_describe_exit(exit_code)} and said nothing"
     if kind is CommandNotFoundError and "GPU_OWNER_NODE" not in message:
@@ -69,10 +68,6 @@ def cannot_start(command: Sequence[str], error: Union[OSError, ValueError]) -> G
     if isinstance(error, ValueError):
         return UsageError(f"an argument or a variable can't be passed to '{command[0]}': {error}")
     return CommandNotFoundError(NOT_FOUND.format(f"'{command[0]}' can't be started: {error.strerror}"))
-
-
-def _explain_hidden(text: str, hidden: str) -> str:
-    return _HIDDEN.sub(lambda _: hidden, text) if hidden else text
 
 
 def _describe_exit(exit_code: int) -> str:
@@ -95,8 +90,7 @@ class Messages:
 
     PAUSE = 0.1
 
-    def __init__(self, hidden: str = "", note: str = "") -> None:
-        self._hidden = hidden
+    def __init__(self, note: str = "") -> None:
         self._note = note  # for the first message about a wait
         self.is_quiet = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -122,7 +116,7 @@ class Messages:
     def _tell(self, text: str) -> None:
         if self.is_quiet:
             return
-        show(_explain_hidden(text, self._hidden))
+        show(text)
         if self._note and text.startswith(f"{PREFIX}waiting"):
             show(self._note)
             self._note = ""
