@@ -40,7 +40,7 @@ describe('the command', () => {
     [['-n', '5'], 64, /5 GPUs asked for, but this machine has 4:\n {2}GPU 0: free\n/],
     // Which GPUs
     [['--devices', '9'], 64, /--devices: this machine has no GPU '9'\. There are 0 \(Simulated GPU, GPU-/],
-    [['--devices', '0-9'], 64, /--devices: '0-9' names GPU 4 to 9, which this machine doesn't have/],
+    [['--devices', '0-9'], 64, /--devices: this machine doesn't have all GPUs of '0-9'/],
     [['--devices', 'GPU-ffff'], 64, /--devices: this machine has no GPU 'GPU-ffff'/],
     [['--devices', 'GPU-0000'], 64, /'GPU-0000' is the beginning of 4 UUIDs; write more of it/],
     [['--devices', '0:1'], 64, /this machine has no MIG instance '0:1'/],
@@ -313,7 +313,7 @@ describe('the library', () => {
     [
       "new GPUOwner({ lockDirectory: '/nonexistent/locks' })",
       'ERR_LOCK_DIRECTORY',
-      /\/nonexistent doesn't exist/,
+      /the lock directory \/nonexistent\/locks can't be made: /,
     ],
     [
       "new GPUOwner({ minFreeMemory: '81GiB' })",
