@@ -28,10 +28,26 @@ export function parse<Table extends OptionTable>(
   for (; at < args.length; at++) {
     const arg = args[at] ?? '';
     if (arg === '--') break;
-    if (arg.startsWith('--')) at += readLong(arg, args[at + 1], options, values);
-    else if (arg.startsWith('-') && arg !== '-') at += readShort(arg, args[at + 1], options, values);
-    else if (commandLine === 'word') break;
-    else positionals.push(arg);
+    const isOption = arg.startsWith('-') && arg !== '-';
+    if (!isOption && commandLine === 'word') break;
+    if (!isOption) positionals.push(arg);
+    for (const { written, name, option, attached } of isOption ? optionsIn(arg, options) : []) {
+      const before = values[name];
+      if (option.value === undefined || (option.isValueOptional && attached === undefined)) {
+        if (attached !== undefined) throw usageError(`${written} takes no value`);
+        // `--wait=10m --wait` waits ten minutes at most.
+        values[name] = before ?? true;
+        continue;
+      }
+      if (attached === undefined) at++;
+      const value = attached ?? args[at];
+      // A negative number is a value, another option is none.
+      if (value === undefined || (attached === undefined && /^-(?!\d|$)/.test(value)))
+        throw usageError(
+          `${written} needs a value${value === undefined ? '' : `, but ${showValue(value)} follows`}; see --help`,
+        );
+      values[name] = option.isRepeatable ? [...(Array.isArray(before) ? before : []), value] : value;
+    }
   }
   const rest = args.slice(args[at] === '--' ? at + 1 : at);
   const command = commandLine === null ? [] : rest;
@@ -41,63 +57,24 @@ export function parse<Table extends OptionTable>(
 
 type MutableValues = { -readonly [Name in keyof AnyValues]: AnyValues[Name] };
 
-/** Reads `--name`, `--name=VALUE` or `--name VALUE`. @returns how many following words belong to it */
-function readLong(
+/** The options in one word, and the value of the last: `--name`, `--name=VALUE`, `-nVALUE`, or several letters, as `-fn`. */
+function* optionsIn(
   arg: string,
-  next: string | undefined,
   options: OptionTable,
-  values: MutableValues,
-): number {
-  const equals = arg.indexOf('=');
-  const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals);
-  const option = Object.hasOwn(options, name) ? options[name] : undefined;
-  if (option === undefined) throw unknownOption(`--${name}`, Object.keys(options));
-  if (equals >= 0) {
-    if (option.value === undefined) throw usageError(`--${name} takes no value`);
-    store(values, name, option, arg.slice(equals + 1));
-    return 0;
+): Generator<{ written: string; name: string; option: Option; attached: string | undefined }> {
+  if (arg.startsWith('--')) {
+    const [name = '', ...value] = arg.slice(2).split('=');
+    const option = Object.hasOwn(options, name) ? options[name] : undefined;
+    if (option === undefined) throw unknownOption(`--${name}`, Object.keys(options));
+    yield { written: `--${name}`, name, option, attached: value.length > 0 ? value.join('=') : undefined };
+    return;
   }
-  if (option.value === undefined || option.isValueOptional) {
-    // `--wait=10m --wait` waits ten minutes at most.
-    if (values[name] === undefined || option.isRepeatable) store(values, name, option, true);
-    return 0;
-  }
-  store(values, name, option, valueAt(next, arg));
-  return 1;
-}
-
-/** Reads `-n VALUE`, `-nVALUE` or several letters, `-fn VALUE`. @returns how many following words belong to it */
-function readShort(
-  arg: string,
-  next: string | undefined,
-  options: OptionTable,
-  values: MutableValues,
-): number {
   for (let i = 1; i < arg.length; i++) {
-    const letter = arg.charAt(i);
-    const [name, option] = Object.entries(options).find(([, { short }]) => short === letter) ?? [];
-    if (name === undefined || option === undefined) throw unknownOption(`-${letter}`, Object.keys(options));
-    if (option.value === undefined) {
-      store(values, name, option, true);
-      continue;
-    }
-    const attached = arg.slice(i + 1);
-    store(values, name, option, attached === '' ? valueAt(next, `-${letter}`) : attached);
-    return attached === '' ? 1 : 0;
+    const written = `-${arg.charAt(i)}`;
+    const [name, option] = Object.entries(options).find(([, { short }]) => short === arg.charAt(i)) ?? [];
+    if (name === undefined || option === undefined) throw unknownOption(written, Object.keys(options));
+    const takesValue = option.value !== undefined;
+    yield { written, name, option, attached: (takesValue && arg.slice(i + 1)) || undefined };
+    if (takesValue) return;
   }
-  return 0;
-}
-
-function store(values: MutableValues, name: string, option: Option, value: string | true): void {
-  const before = values[name];
-  if (option.isRepeatable && value !== true) values[name] = [...(Array.isArray(before) ? before : []), value];
-  else values[name] = value;
-}
-
-/** A negative number is a value, another option is none. */
-function valueAt(word: string | undefined, option: string): string {
-  if (word !== undefined && !/^-(?!\d|$)/.test(word)) return word;
-  throw usageError(
-    `${option} needs a value${word === undefined ? '' : `, but ${showValue(word)} follows`}; see --help`,
-  );
 }

@@ -9,7 +9,7 @@ import {
   parseTimeLimit,
   type TimeLimit,
 } from '../jobs/index.ts';
-import { formatDuration, shellWords, usageError } from '../platform/index.ts';
+import { shellWords, usageError } from '../platform/index.ts';
 import { refusePreemptibleShare } from './claim-options.ts';
 import { checkClaim } from './claim-values.ts';
 import type { Parsed } from './command-line.ts';
@@ -26,7 +26,7 @@ export interface RunRequest {
   preemption: Preemption | null;
 }
 
-/** @param called the command's name @param laterMs the limit that it was given since; null: none @throws ERR_INVALID_ARGUMENT */
+/** @param called the command's name @param laterMs the time limit that it was given since; null: none @throws ERR_INVALID_ARGUMENT */
 export function checkRun(
   { values, command }: Parsed<typeof RUN_GROUPS>,
   called: string,
@@ -55,8 +55,7 @@ export function checkRun(
       throw usageError(`--${option} belongs to --on: here a command has your environment and directory`);
   // Another machine has its own configuration: it decides who may be urgent, and how long a command may run.
   const isHere = values.on === undefined;
-  const given = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal, isHere);
-  const limit = laterMs === null ? given : given && { ...given, ms: laterMs, text: formatDuration(laterMs) };
+  const limit = parseTimeLimit(laterMs ?? values.for, isForPreemption ? undefined : values.signal, isHere);
   const settings = checkClaim(isHere ? values : { ...values, urgent: undefined }, {
     command: shellWords(command),
     isJob: true,
@@ -65,10 +64,5 @@ export function checkRun(
     ...(preemption === null ? {} : { class: 'preemptible' as const }),
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });
-  return {
-    settings,
-    limit,
-    idle: parseIdle(values.idle, isHere),
-    preemption,
-  };
+  return { settings, limit, idle: parseIdle(values.idle, isHere), preemption };
 }

@@ -6,6 +6,7 @@ import {
   JobProcess,
   parseArray,
   readStart,
+  type Start,
   SweepProgress,
   submitJob,
 } from '../jobs/index.ts';
@@ -17,17 +18,16 @@ import { refuseThrowAway } from './installation.ts';
 import { JOB_HOOKS, jobOptions } from './job-options.ts';
 import { print } from './output.ts';
 import { SUBMIT_GROUPS } from './run-options.ts';
-import { checkRun, type RunRequest } from './run-request.ts';
+import { checkRun } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
 /** Runs in each process of the job, in one after the other: docs/decisions/042-background-jobs.md */
 async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   const { values, command } = parsed;
   const { array } = values;
-  const waits = waitOption(values, true) !== null;
   if (array !== undefined) parseArray(array);
   else if (values['like-slurm']) throw usageError('--like-slurm is for the parts of --array');
-  if (array !== undefined && !waits)
+  if (array !== undefined && waitOption(values, true) === null)
     throw usageError('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
   const retry = retryOf(values.retry);
   if (values.on !== undefined) {
@@ -39,26 +39,27 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
     const run = new ArrayRun(start.controls, values['like-slurm'] === true, print);
     process.exit((await run.run(new SweepProgress(start.controls))) ? 0 : 1);
   }
-  let request: RunRequest | null = null;
-  let job: JobProcess;
-  if (isJob(start)) job = JobProcess.next(start, JOB_HOOKS);
-  else {
-    request = checkRun(parsed, 'submit');
-    refuseThrowAway();
-    const submitted = belowSubmitter(start);
-    const options = await jobOptions(values);
-    const problem = commandProblem(command);
-    if (problem !== null) throw usageError(problem.message);
-    const { settings, limit } = request;
-    const asked = { start: ['submit'], command: shellWords(command), request: settings.request };
-    job = await submitJob({ ...asked, waits, limit, array }, options, submitted, JOB_HOOKS);
-  }
+  const job = isJob(start) ? JobProcess.next(start, JOB_HOOKS) : await first(parsed, start);
   // An array waits for jobs before it, but not for GPUs: its parts do.
   if (job.request.array !== undefined) return job.runWithoutGPUs();
   // A job that restarts has waited before: the limit of that wait doesn't count again.
   const wait = waitLimits(job.isRestarted ? {} : values, true);
-  const asked = () => request ?? checkRun(parsed, 'submit', job.laterLimit);
-  await job.run(() => ({ ...asked(), words: command.length, retry }), wait);
+  const asked = (laterMs: number | null) => checkRun(parsed, 'submit', laterMs);
+  await job.run((laterMs) => ({ ...asked(laterMs), words: command.length, retry }), wait);
+}
+
+/** Makes the job, of which this process is the first. */
+async function first(parsed: Parsed<typeof SUBMIT_GROUPS>, start: Start): Promise<JobProcess> {
+  const { values, command } = parsed;
+  const { settings, limit } = checkRun(parsed, 'submit');
+  refuseThrowAway();
+  const submitted = belowSubmitter(start);
+  const options = await jobOptions(values);
+  const problem = commandProblem(command);
+  if (problem !== null) throw usageError(problem.message);
+  const waits = waitOption(values, true) !== null;
+  const asked = { start: ['submit'], command: shellWords(command), request: settings.request };
+  return submitJob({ ...asked, waits, limit, array: values.array }, options, submitted, JOB_HOOKS);
 }
 
 /** @throws ERR_INVALID_ARGUMENT */

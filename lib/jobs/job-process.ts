@@ -33,7 +33,6 @@ import { scopeWords } from './login-session.ts';
 import { pruneMoves, startHere } from './move.ts';
 import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
 import { becomePlaced, type JobStart, leaveSubmitter, type Start } from './start.ts';
-import type { TimeLimit } from './time-limit.ts';
 
 /** The parts of a job that the command line has. */
 export interface JobHooks {
@@ -113,13 +112,20 @@ export class JobProcess implements BackgroundJob {
   /**
    * Runs the job, from where the process before this one has stopped: leaves the caller, waits for the jobs that it is to follow, claims
    * GPUs, and becomes the keeper of the command.
+   * @param asked checks what the user asked for, with the time limit that the job was given since
    * @throws what has ended the job, which is noted
    */
-  async run(asked: () => JobCommand, wait: (WaitOptions & { end(): void }) | null): Promise<never> {
+  async run(
+    asked: (laterMs: number | null) => JobCommand,
+    wait: (WaitOptions & { end(): void }) | null,
+  ): Promise<never> {
     try {
       await this.#begin();
-      const { settings, ...command } = asked();
-      const { claim, limit } = await this.#claim(settings, wait, command.limit).finally(() => wait?.end());
+      const { settings, ...command } = asked(readLimit(this.file));
+      const claim = await this.#claim(settings, wait).finally(() => wait?.end());
+      // Whoever extends the job from now on sees that it has started, and tells the keeper.
+      const ms = readLimit(this.file);
+      const limit = ms === null ? command.limit : command.limit && { ...command.limit, ms };
       becomeKeeper(claim, { ...command, limit, start: this.#start, isRequeued: true, job: this });
     } catch (error) {
       throw this.#failed(error);
@@ -181,11 +187,6 @@ export class JobProcess implements BackgroundJob {
   /** Whether the command was preempted, or had failed, before: then the job has its place in the queue, and has waited for other jobs. */
   get isRestarted(): boolean {
     return this.#start.preemptions + this.#start.failures > 0;
-  }
-
-  /** The time limit that its user has given it since it was submitted, in ms; null: none. */
-  get laterLimit(): number | null {
-    return readLimit(this.file);
   }
 
   /** Only the output that is kept in the job's own directory is cut. */
@@ -304,11 +305,7 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** @throws as {@link claimForJob} */
-  async #claim(
-    settings: Settings,
-    wait: WaitOptions | null,
-    asked: TimeLimit | null,
-  ): Promise<{ claim: JobClaim; limit: TimeLimit | null }> {
+  async #claim(settings: Settings, wait: WaitOptions | null): Promise<JobClaim> {
     if (this.#start.kind === 'woken') this.#isPruned = true;
     else this.#tell({ reason: 'starting' });
     this.#handOverSlot();
@@ -334,11 +331,8 @@ export class JobProcess implements BackgroundJob {
       claim.release();
       throw error;
     });
-    const limitMs = asked === null ? null : (this.laterLimit ?? asked.ms);
-    this.#tellStart({ gpus, until: limitMs === null ? null : Date.now() + limitMs });
-    // Whoever extends it now sees that it has started, and tells the keeper.
-    const later = this.laterLimit;
-    return { claim, limit: asked === null || later === null ? asked : { ...asked, ms: later } };
+    this.#tellStart({ gpus });
+    return claim;
   }
 
   /** As others read them, and in the place in the queue that the job had before it was preempted. */
@@ -379,7 +373,7 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** Notes that the command is about to start. */
-  #tellStart(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
+  #tellStart(more: Pick<JobProgress, 'gpus'> = {}): void {
     this.#progress = { pid: process.pid };
     this.#tell({ started: Date.now(), ...more });
     if (!this.isRestarted) this.#notify('started');

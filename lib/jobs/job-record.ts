@@ -87,8 +87,6 @@ const PROGRESS = record({
       }),
     ),
   ),
-  /** When the command will be ended, in ms since 1970. */
-  until: optional(nullable(epochMs)),
   /** How it ended without having started. */
   failure: optional(
     record({

@@ -196,10 +196,9 @@ function listedJob(
   };
 }
 
-/** When its limit ends it, in ms since 1970. The keeper has the last word. */
-function untilOf({ progress, end }: StoredJob): number | null | undefined {
-  const { started, until } = progress ?? {};
-  return started !== undefined && end?.limit != null ? started + end.limit : until;
+/** When its limit ends it, in ms since 1970; null: never, or its keeper hasn't begun. */
+function untilOf({ progress, end }: StoredJob): number | null {
+  return progress?.started !== undefined && end?.limit != null ? progress.started + end.limit : null;
 }
 
 /** A file has it, to which others may have written. */

@@ -12,37 +12,28 @@ export interface TimeLimit {
 
 /**
  * Checks a time limit and the signal before it. Without one, that of the configuration counts, if there is one.
- * @param duration '4h' @param notice 'USR1@5m' @param isHere whether this machine's configuration counts
+ * @param duration '4h', or in ms @param notice 'USR1@5m' @param isHere whether this machine's configuration counts
  * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
 export function parseTimeLimit(duration: unknown, notice: unknown, isHere = true): TimeLimit | null {
-  if (duration === undefined) {
-    const ms = isHere ? allowedTime(null) : null;
-    if (ms !== null) return withNotice({ ms, text: formatDuration(ms) }, notice);
-    if (notice === undefined) return null;
+  const asked = duration === undefined ? null : Math.ceil(parseDuration(duration, '--for'));
+  if (asked === 0)
+    throw usageError(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
+  const ms = isHere ? allowedTime(asked) : asked;
+  if (ms === null && notice !== undefined)
     throw usageError('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
-  }
-  const ms = Math.ceil(parseDuration(duration, '--for'));
-  if (ms === 0) throw usageError(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
-  if (isHere) allowedTime(ms);
-  return withNotice({ ms, text: String(duration).trim() }, notice);
-}
-
-function withNotice(limit: Omit<TimeLimit, 'notice'>, notice: unknown): TimeLimit {
-  return { ...limit, notice: notice === undefined ? null : parseNotice(notice, limit) };
-}
-
-function parseNotice(value: unknown, limit: Omit<TimeLimit, 'notice'>): TimeLimit['notice'] {
-  const [, name, duration] = /^([^@]*)@(.*)$/.exec(String(value)) ?? [];
-  if (name === undefined || duration === undefined)
+  if (ms === null) return null;
+  const text = typeof duration === 'string' ? duration.trim() : formatDuration(ms);
+  if (notice === undefined) return { ms, text, notice: null };
+  const [, name, before] = /^([^@]*)@(.*)$/.exec(String(notice)) ?? [];
+  if (name === undefined || before === undefined)
     throw usageError(
-      `--signal: ${showValue(value)} is not a signal and how long before the limit it comes; for example: USR1@5m`,
+      `--signal: ${showValue(notice)} is not a signal and how long before the limit it comes; for example: USR1@5m`,
     );
-  const signal = signalNumber(name);
-  const ms = Math.ceil(parseDuration(duration, '--signal'));
-  if (ms > 0 && ms < limit.ms) return { signal, ms };
+  const noticed = { signal: signalNumber(name), ms: Math.ceil(parseDuration(before, '--signal')) };
+  if (noticed.ms > 0 && noticed.ms < ms) return { ms, text, notice: noticed };
   throw usageError(
-    `--signal: ${showValue(duration)} must be more than 0 and less than the limit, which is ${limit.text}`,
+    `--signal: ${showValue(before)} must be more than 0 and less than the limit, which is ${text}`,
   );
 }
 

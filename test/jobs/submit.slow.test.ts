@@ -60,7 +60,7 @@ test('a job runs in the background: its number, state, exit code and output', as
   const waiting = machine.startCommand(['run', '--name', 'next', '--note', 'short', '--', 'true']);
   await until(async () => (await machine.runCommand(['queue'])).stdout.includes(', next'));
   expect((await machine.runCommand(['queue'])).stdout).toMatch(
-    /^ {2}1\. a GPU for .*, next\n {5}\S+'s first has GPUs 0,1\n {5}note: short\n {5}GPU 0,1: leased by \S+ since [-\d: ]+\n$/,
+    /^ {2}1\. a GPU for .*, next\n {5}\S+'s first has GPUs 0,1\n {5}note: short\n {5}GPU 0,1: leased by \S+ since [-\d: ]+ \(first, pid .*\n$/,
   );
   machine.touch('go');
   await finished(waiting);
