@@ -1,7 +1,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { mountPointOf } from '../../gpus/index.ts';
 import { errno } from '../../native.ts';
-import { formatMode, sanitize, statusOf, systemError, userName } from '../../platform/index.ts';
+import { formatMode, isMissing, sanitize, statusOf, systemError, userName } from '../../platform/index.ts';
 
 /** A command that lists all names of a file: those of others show to root only. */
 function namesCommand(path: string): string {
@@ -29,7 +29,7 @@ export function cannotMake(path: string, error: number): GPUOwnerError {
   }
   if (stat !== null && stat.kind !== 'directory')
     return unusable(path, 'is not a directory', 'Remove what is there.');
-  return unusable(path, `${stat === null ? "can't be made" : "can't be used"}: ${systemError(error)}`);
+  return unusable(path, `${isMissing(path) ? "can't be made" : "can't be used"}: ${systemError(error)}`);
 }
 
 export function cannotOpen(path: string, error: number): GPUOwnerError {
