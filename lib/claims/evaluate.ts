@@ -24,7 +24,7 @@ import {
   type Verdict,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { describeOwner, hostName, now, sleeping, type Waiting } from '../platform/index.ts';
+import { describeOwner, hostName, sleeping, type Waiting } from '../platform/index.ts';
 import {
   endedWithin,
   findUnexplained,
@@ -180,48 +180,27 @@ function nameOfLease(directory: LockDirectory, key: LeaseKey): string {
 
 /** How long a holder may take to write its record, in ms. */
 const RECORD_WRITE_MS = 5;
-const explanations = new Map<string, { at: number; found: LockOwners }>();
-/** How long the answer of a search of all processes is reused, in ms. */
-const EXPLANATION_MAX_AGE_MS = 10_000;
 
 /** The same, with what the kernel tells of locks without a record of their holder. For people. */
 export function* explainLocks(evaluation: Evaluation): Waiting<Candidate[]> {
   const { candidates, directory, job } = evaluation;
-  const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
-    state === 'leased' && (lease?.nested ?? lease)?.stranger === true;
+  const isUnexplained = ({ lease, verdict: { state } }: Candidate) => state === 'leased' && isStranger(lease);
   if (directory === null || !candidates.some(isUnexplained)) return candidates;
-  const again = (candidate: Candidate): Candidate => {
-    const { gpu } = candidate;
-    const holder = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
-    if (holder === null) return candidate;
-    const { info: lease } = holder;
-    return { ...candidate, lease, verdict: evaluateOne(gpu, evaluation, lease, candidate.sharing) };
-  };
-  let present = candidates.map(again);
-  const isNew = (candidate: Candidate) =>
-    isUnexplained(candidate) && knownExplanation(directory, leaseKey(candidate.gpu, job)) === null;
-  if (present.some(isNew)) {
-    yield* sleeping(RECORD_WRITE_MS);
-    present = present.map(again);
-  }
-  return present.map((candidate) => {
+  yield* sleeping(RECORD_WRITE_MS);
+  return candidates.map((candidate) => {
     if (!isUnexplained(candidate)) return candidate;
-    const key = leaseKey(candidate.gpu, job);
-    const found = knownExplanation(directory, key) ?? findUnexplained(directory, key);
-    if (found === null) return candidate;
-    if (!found.owners.some(({ isClaim }) => isClaim))
-      explanations.set(nameOf(directory, key), { at: now(), found });
-    return { ...candidate, ...explain(candidate, found) };
+    const { gpu, sharing } = candidate;
+    const key = leaseKey(gpu, job);
+    const lease = whoHolds(directory, gpu, key)?.info ?? candidate.lease;
+    if (!isStranger(lease))
+      return { ...candidate, lease, verdict: evaluateOne(gpu, evaluation, lease, sharing) };
+    const found = findUnexplained(directory, key);
+    return found === null ? candidate : { ...candidate, ...explain(candidate, found) };
   });
 }
 
-function knownExplanation(directory: LockDirectory, key: LeaseKey): LockOwners | null {
-  const known = explanations.get(nameOf(directory, key));
-  return known !== undefined && now() - known.at < EXPLANATION_MAX_AGE_MS ? known.found : null;
-}
-
-function nameOf({ all }: LockDirectory, { uuid, job }: LeaseKey): string {
-  return [...all, uuid, job].join();
+function isStranger(lease: LeaseInfo | null): boolean {
+  return (lease?.nested ?? lease)?.stranger === true;
 }
 
 function explain(
