@@ -34,6 +34,5 @@ export {
 } from './jobs-elsewhere.ts';
 export { Mover } from './mover.ts';
 export { type MovingJob, MovingJobs } from './moving-job.ts';
-export { readFromHost } from './remote-file.ts';
 export { showOutput, waitOnHost } from './remote-jobs.ts';
 export { environmentFor } from './request.ts';

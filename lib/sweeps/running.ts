@@ -12,7 +12,7 @@ export {
   TaskLogs,
   withExperiment,
 } from './control/index.ts';
-export { checkedPattern, openSweepIfAny, stopRule } from './files/index.ts';
+export { openSweepIfAny, stopRule } from './files/index.ts';
 export { planExperiment } from './plan/index.ts';
 export { Authentication, parseAddresses } from './protocol/index.ts';
 export { exportResults } from './tables/index.ts';

@@ -228,38 +228,6 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect([starts().length, rows().length]).toEqual([3, 2]);
   });
 
-  test.skipIf(process.getuid?.() !== 0)('logs of another machine are read there', async () => {
-    // A directory that only logins there see, by a mount of their own.
-    const [elsewhere, real] = [
-      join(hosts.viewer.directory, 'there'),
-      join(hosts.viewer.directory, 'its files'),
-    ];
-    for (const directory of [elsewhere, real]) mkdirSync(directory);
-    const mounts = `mount --bind '${real}' '${elsewhere}' && exec bash -c "$SSH_ORIGINAL_COMMAND"`;
-    hosts.add('apart', {
-      forced: `export MOUNTS='${mounts.replaceAll("'", `'\\''`)}'; exec unshare -m sh -c "$MOUNTS"`,
-    });
-    const words = ['run', '--on', `apart:${elsewhere}`, '--gpus', '1', '--grid', 'n=1,2'];
-    const text = `echo output of {n}; while [ ! -e ${project}/go{n} ]; do sleep 0.05; done; printf end`;
-    const ended = run([...words, ...task(text)]);
-    await until(() => starts().length === 1);
-    const follows = start(['logs', '-f', 'grid_0']);
-    const followed = finished(follows);
-    await output(follows, /output of 1/);
-    writeFileSync(join(project, 'go1'), '');
-    const whole = /^==> grid_0 on gpu0 \(apart\) since .*\noutput of 1\nend\n<== completed\n$/;
-    expect(await followed).toMatchObject({ code: 0, stdout: expect.stringMatching(whole) });
-    await until(() => starts().length === 2);
-    expect((await run(['logs', 'grid_1'])).stdout).toMatch(/\noutput of 2\n<== it runs\n$/);
-    writeFileSync(join(project, 'go2'), '');
-    expect(await ended).toMatchObject({ code: 0 });
-    expect((await run(['logs', 'grid_0'])).stdout).toMatch(whole);
-    const away = await run(['logs', 'grid_0'], { GPU_OWNER_SSH: '/bin/false' });
-    expect(away.stdout).toMatch(/<== its output is in .* on apart: /);
-    rmSync(join(real, 'results_grid'), { recursive: true });
-    expect((await run(['logs', 'grid_0'])).stdout).toMatch(/on apart: tail: cannot open /);
-  });
-
   test('status, logs, cancel and retry work as with local workers', async () => {
     const words = ['run', '--on', 'a,b', '--gpus', '1', '--grid', 'n=1,2'];
     const waits = task(`echo output of {n}; while [ ! -e ${project}/go{n} ]; do sleep 0.05; done`);

@@ -299,53 +299,31 @@ test.concurrent('a run without the line of a search runs its trials, adds none, 
   expect(after.slice(0, before.length)).toEqual(before);
 });
 
-test.concurrent.for([
-  ['reports', [], { loss: '1', stopped: '' }],
-  [
-    'prints',
-    ['--method', 'random', '--search-seed', '0', '--metric-pattern', 'loss=([0-9.]+)'],
-    { loss: '1', stopped: '' },
-  ],
-] as const)(
-  'a trial that %s worse values than others is stopped, and its row has the last one',
-  async ([kind, options], context) => {
-    const experiment = newExperiment(context, 1);
-    const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
-    const { code, stderr } = await experiment.run([
-      ...['run', '--gpus', '1', '--grid', 'x=1,2'],
-      ...[
-        '--metric',
-        'loss',
-        '--stop-early',
-        'hyperband:2',
-        ...options,
-        '--',
-        python,
-        epochs,
-        ...(kind === 'prints' ? ['--print'] : []),
-      ],
-    ]);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    const rows = column(experiment, 'x').map((x, at) => ({
-      x,
-      loss: column(experiment, 'loss')[at],
-      stopped: column(experiment, 'stopped')[at],
-    }));
-    const good = rows.find(({ x }) => x === '1');
-    const bad = rows.find(({ x }) => x === '2');
-    expect(good).toEqual({ x: '1', loss: '1', stopped: '' });
-    expect(bad).toMatchObject({ x: '2', loss: '2' });
-    // Not before the first rung, and long before the last epoch.
-    expect(Number(bad?.stopped)).toBeGreaterThanOrEqual(2);
-    expect(Number(bad?.stopped)).toBeLessThan(12);
-    const { stdout: status } = await experiment.run(['status', '--best', '2']);
-    expect(status).toMatch(
-      /best loss=1 \S+ x=1\nbest loss=2 \S+ x=2 \(stopped at step \d+\)\n1 stopped early$/m,
-    );
-    const terminated = readFileSync(join(experiment.project, 'terminated.txt'), 'utf8').trim().split('\n');
-    expect(terminated).toHaveLength(1);
-    expect(
-      experiment.rows('results_grid').find((row) => row.startsWith(`${terminated[0]},2,`)),
-    ).toBeDefined();
-  },
-);
+test.concurrent('a trial that reports worse values than others is stopped, and its row has the last one', async (context) => {
+  const experiment = newExperiment(context, 1);
+  const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
+  const { code, stderr } = await experiment.run([
+    ...['run', '--gpus', '1', '--grid', 'x=1,2'],
+    ...['--metric', 'loss', '--stop-early', 'hyperband:2', '--', python, epochs],
+  ]);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  const rows = column(experiment, 'x').map((x, at) => ({
+    x,
+    loss: column(experiment, 'loss')[at],
+    stopped: column(experiment, 'stopped')[at],
+  }));
+  const good = rows.find(({ x }) => x === '1');
+  const bad = rows.find(({ x }) => x === '2');
+  expect(good).toEqual({ x: '1', loss: '1', stopped: '' });
+  expect(bad).toMatchObject({ x: '2', loss: '2' });
+  // Not before the first rung, and long before the last epoch.
+  expect(Number(bad?.stopped)).toBeGreaterThanOrEqual(2);
+  expect(Number(bad?.stopped)).toBeLessThan(12);
+  const { stdout: status } = await experiment.run(['status', '--best', '2']);
+  expect(status).toMatch(
+    /best loss=1 \S+ x=1\nbest loss=2 \S+ x=2 \(stopped at step \d+\)\n1 stopped early$/m,
+  );
+  const terminated = readFileSync(join(experiment.project, 'terminated.txt'), 'utf8').trim().split('\n');
+  expect(terminated).toHaveLength(1);
+  expect(experiment.rows('results_grid').find((row) => row.startsWith(`${terminated[0]},2,`))).toBeDefined();
+});

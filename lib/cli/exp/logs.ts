@@ -1,5 +1,5 @@
 import { usageError } from '../../platform/index.ts';
-import { isOnServer, loadRunning, resolveTask, withQueue } from '../../sweeps/index.ts';
+import { loadRunning, resolveTask, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../command-line.ts';
 import { print, say, write } from '../output.ts';
@@ -18,10 +18,8 @@ async function logs({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
   }
   await withQueue(locationOf(values), async (queue) => {
     const id = await resolveTask(queue, name);
-    const { directory, url } = locationOf(values);
+    const { directory } = locationOf(values);
     const output = {
-      // Workers of a task list on a server tell the names that their machines have.
-      asksHosts: url === null || !isOnServer(url),
       line: print,
       note: say,
       bytes: (bytes: Uint8Array) => write(1, bytes),

@@ -37,11 +37,6 @@ export const SWEEP_GROUP = {
     trials: { value: 'N', help: 'number of combinations to try' },
     metric: { value: 'NAME', help: 'take this value of the results to tell good trials from bad ones' },
     maximize: { help: 'larger values are better (default: smaller ones)' },
-    'metric-pattern': {
-      value: 'REGEXP',
-      help: "find the metric's values in the output of programs that don't report them: 'loss: ([0-9.]+)'",
-      isAdvanced: true,
-    },
     'stop-early': {
       value: 'RULE',
       help: 'stop bad trials: hyperband:FIRST_STEP[:ETA]',
@@ -121,14 +116,13 @@ function wholeNumber(text: string | undefined, option: string, least: number, mo
 async function searchOptions(
   values: InferValues<typeof SWEEP_GROUP.options>,
 ): Promise<SearchOptions | undefined> {
-  const { checkedPattern, stopRule } = await loadRunning();
-  const { method, trials, metric, maximize, 'search-seed': seed, 'metric-pattern': pattern } = values;
+  const { stopRule } = await loadRunning();
+  const { method, trials, metric, maximize, 'search-seed': seed } = values;
   const rule = values['stop-early'];
   const options: SearchOptions = {
     ...given('method', method === undefined ? undefined : oneOf(method, METHODS, '--method')),
     ...given('trials', wholeNumber(trials, '--trials', 1)),
     ...given('metric', metric),
-    ...given('pattern', pattern === undefined ? undefined : checkedPattern(pattern)),
     ...given('stopEarly', rule === undefined ? undefined : stopRule(rule)),
     ...given('goal', maximize ? 'maximize' : undefined),
     ...given('seed', wholeNumber(seed, '--search-seed', 0)),

@@ -1,14 +1,11 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
-import { type HostFailure, readFromHost } from '../../fleet/index.ts';
 import { errorReason, formatSince, hostName, sanitize, sleep } from '../../platform/index.ts';
 import { isInside } from '../project/index.ts';
 import { type AttemptInfo, NO_PID, type Queue, type TaskRow } from '../queue/index.ts';
 
 /** Where the output of a task is printed. */
 interface LogOutput {
-  /** Whether hosts have the names by which ssh knows them: then output is read there. Default: false. */
-  asksHosts?: boolean;
   /** Prints a line between the outputs. */
   line(text: string): void;
   /** Tells a person why there is nothing to print. */
@@ -17,14 +14,8 @@ interface LogOutput {
   bytes(bytes: Uint8Array): void;
 }
 
-type Log = NonNullable<AttemptInfo['log']>;
-
 /** The line above the output of an attempt. */
 const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
-/** The line below the output of an attempt. */
-const END = /^<== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
-/** Names of hosts that ssh can't take for options. */
-const HOST = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/;
 /** How often a file is read for more output. */
 const POLL_INTERVAL_MS = 300;
 
@@ -100,8 +91,6 @@ export class TaskLogs {
     const isLog = isInside(path, this.#project) || basename(path).startsWith(`worker_${worker.host}_`);
     const tail = isLog ? FileTail.open(path, log.from) : { problem: 'it is no log of this project' };
     if ('problem' in tail) {
-      if (!own && this.#output.asksHosts && HOST.test(worker.host))
-        return this.#showElsewhere(attempt, { ...log, path }, follow);
       const why = own ? `which can't be read here: ${tail.problem}` : 'not on this machine';
       return this.#output.line(`<== ${place}, ${why}`);
     }
@@ -125,49 +114,6 @@ export class TaskLogs {
     } finally {
       tail.close();
     }
-  }
-
-  /** Shows output that another machine has, in the part of the log file there. */
-  async #showElsewhere(attempt: AttemptInfo, log: Log, follow: boolean): Promise<void> {
-    const host = { name: attempt.worker.host, command: null };
-    let last: Uint8Array = Buffer.from('\n');
-    let at = log.from;
-    const print = (bytes: Uint8Array) => {
-      at += bytes.length;
-      last = bytes;
-      this.#output.bytes(bytes);
-    };
-    // Behind the output are lines of gpu-owner, and the output of others.
-    let isBehind = false;
-    const printUntilEnd = (bytes: Uint8Array) => {
-      const end = isBehind ? 0 : Buffer.from(bytes).toString('latin1').search(END);
-      isBehind ||= end !== -1;
-      if (end !== 0) print(end === -1 ? bytes : bytes.subarray(0, end));
-    };
-    let now = await this.#now(attempt);
-    let failure: HostFailure | null = null;
-    if (follow && now.outcome === null) {
-      const ended = new AbortController();
-      const part = { from: at, length: null, follows: true };
-      const reading = readFromHost(host, log.path, part, printUntilEnd, ended.signal).then((error) => {
-        failure = error;
-        ended.abort();
-      });
-      while (now.outcome === null && !ended.signal.aborted) {
-        await sleep(POLL_INTERVAL_MS, ended.signal);
-        now = await this.#now(attempt);
-      }
-      ended.abort();
-      await reading;
-    }
-    const to = now.log?.to ?? null;
-    if (failure === null && (to === null || to > at)) {
-      const part = { from: at, length: to === null ? null : to - at, follows: false };
-      failure = await readFromHost(host, log.path, part, print);
-    }
-    if (failure === null) return this.#lineOfEnd(now, last);
-    const { message } = failure as HostFailure;
-    this.#output.line(`<== its output is in ${sanitize(log.path, 500)} on ${host.name}: ${message}`);
   }
 
   #lineOfEnd({ outcome, error }: AttemptInfo, last: Uint8Array): void {

@@ -1,7 +1,6 @@
 export { choiceOf, decimal, isFixed, valueAt } from './distribution.ts';
 export {
   type Comparison,
-  checkedPattern,
   drawTrials,
   isDrawn,
   isKnownAhead,

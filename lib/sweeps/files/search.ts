@@ -1,8 +1,7 @@
 // The search of a sweep: what options and files make of it, and trials that need no results.
 
 import { createHash } from 'node:crypto';
-import { errorMessage } from '../../errors.ts';
-import { listWords, sanitize, showValue, usageError } from '../../platform/index.ts';
+import { listWords, showValue, usageError } from '../../platform/index.ts';
 import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
 import { countOf, isFixed, valueAt } from './distribution.ts';
@@ -23,8 +22,6 @@ export interface SearchOptions {
   trials?: number;
   metric?: string;
   goal?: Metric['goal'];
-  /** Finds values of the metric in the output, as a regular expression. */
-  pattern?: string;
   stopEarly?: EarlyStopping;
   seed?: number;
 }
@@ -34,7 +31,6 @@ const OPTIONS: Readonly<Record<Exclude<keyof SearchOptions, 'goal'>, string>> = 
   method: '--method',
   trials: '--trials',
   metric: '--metric',
-  pattern: '--metric-pattern',
   stopEarly: '--stop-early',
   seed: '--search-seed',
 };
@@ -45,12 +41,10 @@ export interface SeededSearch extends Space {
   readonly trials: number;
   /** The same seed gives the same trials. */
   readonly seed: number;
-  /** Finds values of the metric in the output, as a regular expression. null: the program reports them. */
-  readonly pattern: string | null;
 }
 
 /** How the trials of a search, or the tasks of a grid, are compared. */
-export type Comparison = Pick<SeededSearch, 'name' | 'trials' | 'metric' | 'pattern' | 'earlyStopping'>;
+export type Comparison = Pick<SeededSearch, 'name' | 'trials' | 'metric' | 'earlyStopping'>;
 
 /** More trials aren't counted before they run. */
 const MAX_COUNTED = 100_000;
@@ -113,13 +107,12 @@ export function comparisonOf(
 function comparedBy(
   part: Space | undefined,
   options: SearchOptions,
-): Pick<Comparison, 'metric' | 'pattern' | 'earlyStopping'> {
+): Pick<Comparison, 'metric' | 'earlyStopping'> {
   const metric =
     options.metric === undefined ? (part?.metric ?? null) : { name: options.metric, target: null };
   const goal = options.goal ?? part?.metric?.goal ?? 'minimize';
   const earlyStopping = options.stopEarly ?? part?.earlyStopping ?? null;
-  const { pattern = null } = options;
-  const odd = (['goal', 'stopEarly', 'pattern'] as const).find((key) => options[key] !== undefined);
+  const odd = (['goal', 'stopEarly'] as const).find((key) => options[key] !== undefined);
   if (metric === null && (odd !== undefined || earlyStopping !== null)) {
     const location =
       odd === undefined && part !== undefined ? part.location : optionOf(odd ?? 'metric', options);
@@ -128,7 +121,7 @@ function comparedBy(
       'which value tells good trials from bad ones? Add --metric NAME, a value of the results',
     );
   }
-  return { metric: metric && { ...metric, goal }, pattern, earlyStopping };
+  return { metric: metric && { ...metric, goal }, earlyStopping };
 }
 
 /** The first option that asks for a search. */
@@ -203,16 +196,6 @@ function uniform(seed: number, number: number, name: string): number {
     .update(JSON.stringify([seed, number, name]))
     .digest();
   return (hash.readUIntBE(0, 6) + 0.5) / 2 ** 48;
-}
-
-/** The pattern of `--metric-pattern`. @throws ERR_INVALID_ARGUMENT */
-export function checkedPattern(pattern: string): string {
-  try {
-    new RegExp(pattern);
-    return pattern;
-  } catch (error) {
-    throw usageError(`--metric-pattern: ${sanitize(errorMessage(error), 200)}`);
-  }
 }
 
 /** The rule of `--stop-early`. @throws ERR_INVALID_ARGUMENT */

@@ -144,7 +144,7 @@ export class Manager {
     }
     const { added, known, placed, replaced, failed, unreplaced } = enqueued;
     await queue.retry({ ids: failed });
-    if (placed > 0) this.#tables?.destinationsChanged();
+    if (placed > 0) this.#tables?.rereadQueue();
     this.tell(`Generated ${added + known} total tasks`);
     const repeated = sweep.phases.reduce((sum, { repeatedLines }) => sum + repeatedLines, 0);
     if (repeated > 0)
@@ -273,7 +273,7 @@ export class Manager {
 
   async #finish(signal: AbortSignal): Promise<boolean> {
     // Other processes may have added some. Only at the very end is it worth looking at every task for that.
-    if (this.#last !== null && isOver(this.#last)) this.#tables?.destinationsChanged();
+    if (this.#last !== null && isOver(this.#last)) this.#tables?.rereadQueue();
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
       if (this.#queueRemoved !== null) throw this.#queueRemoved;

@@ -136,12 +136,7 @@ export interface SearchRecord {
   /** How many tasks there will be. */
   trials: number;
   /** null: results aren't compared. */
-  metric: {
-    name: string;
-    goal: 'minimize' | 'maximize';
-    /** Finds its values in the output, as a regular expression; null: the program reports them. */
-    pattern: string | null;
-  } | null;
+  metric: { name: string; goal: 'minimize' | 'maximize' } | null;
   /** Which trials are stopped early; null: none. */
   stopping: { rungs: readonly number[]; eta: number; strict: boolean } | null;
   /** The seed by which its trials are chosen; null: its tasks are known by their parameters. */

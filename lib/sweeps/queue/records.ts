@@ -114,7 +114,7 @@ const LEFT: schema.Check<SearchRecord['left']> = (value, path) =>
 const SEARCH = record({
   phase: text,
   trials: whole(),
-  metric: nullable(record({ name: text, goal: among(['minimize', 'maximize']), pattern: nullable(text) })),
+  metric: nullable(record({ name: text, goal: among(['minimize', 'maximize']) })),
   stopping: nullable(record({ rungs: listOf(whole()), eta: amount(), strict: flag })),
   seed: nullable(whole()),
   left: LEFT,

@@ -343,8 +343,8 @@ export async function noteSearch(
   seed: number | null,
   left: SearchRecord['left'],
 ): Promise<void> {
-  const { name: phase, trials, metric, pattern, earlyStopping: stopping } = search;
-  const compared = metric && { name: metric.name, goal: metric.goal, pattern };
+  const { name: phase, trials, metric, earlyStopping: stopping } = search;
+  const compared = metric && { name: metric.name, goal: metric.goal };
   await queue.setSearch({ phase, trials, metric: compared, stopping, seed, left, isOver });
 }
 

@@ -41,8 +41,6 @@ export class ResultTables {
   private readonly problems: Problems;
   private readonly tasks: KnownTasks;
   private cursor = 0;
-  /** The last completion up to the cursor, and where it was found: see `checkHistory`. null: none is known. */
-  private last: { after: number; sequence: number; id: string } | null = null;
   private known = -1;
   private started = false;
   /** Left alone until the next sync. */
@@ -93,9 +91,13 @@ export class ResultTables {
     return this.tasks.tablesOf(task)[0]?.undecided.get(task) ?? null;
   }
 
-  /** Tasks have got new destinations: `sync` notices new tasks by itself, but not this. */
-  destinationsChanged(): void {
+  /**
+   * The next `sync` reads all tasks and completions: some may have got new destinations, and a Redis that has lost its last seconds gives
+   * the numbers of completions once more.
+   */
+  rereadQueue(): void {
     this.known = -1;
+    this.cursor = 0;
   }
 
   /**
@@ -141,12 +143,10 @@ export class ResultTables {
       for (const table of this.tasks.tables.values()) table.noteLost();
       // As many at least were completed before the tasks were read: their results needn't be.
       this.cursor = counts.completed;
-      await this.noteLast(this.cursor - 1);
       this.started = true;
     }
     await this.takeOutRetracted();
     await this.readCommon();
-    await this.checkHistory();
     await this.takeCompletions();
     for (const table of this.tasks.tables.values()) await this.writeWaiting(table);
     this.busy.clear();
@@ -237,29 +237,11 @@ export class ResultTables {
     );
   }
 
-  private async noteLast(after: number): Promise<void> {
-    const [there] = after < 0 ? [] : await this.queue.completions(after, 1);
-    this.last = there === undefined ? null : { after, sequence: there.sequence, id: there.task.id };
-  }
-
-  /**
-   * Restarts where the queue has lost completions that were seen: a promoted replica, or a Redis after a power failure, may lack the
-   * last ones, and gives their numbers to others.
-   */
-  private async checkHistory(): Promise<void> {
-    const { last } = this;
-    if (last === null) return;
-    await this.noteLast(last.after);
-    // The last one was retracted, or is another one now.
-    if (this.last?.sequence !== last.sequence || this.last.id !== last.id) this.cursor = 0;
-  }
-
   /** Notes the tasks that were completed since the last time: their rows are to be written. */
   private async takeCompletions(): Promise<void> {
     for await (const { task, sequence } of completionsAfter(this.queue, this.cursor)) {
       const number = this.tasks.add(task);
       this.tasks.complete(number, sequence);
-      this.last = { after: this.cursor, sequence, id: task.id };
       this.cursor = sequence;
       for (const table of this.tasks.tablesOf(number)) if (!table.rows.has(number)) table.waiting.add(number);
     }

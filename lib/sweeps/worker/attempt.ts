@@ -179,7 +179,7 @@ export class AttemptRun {
         attempt.deadline.onMoved = (at) => supervised.moveDeadline(Math.min(at, limitAt));
     }
     this.#context.onLog({ path: log.path, from: log.from, to: null });
-    this.#watch(log);
+    this.#watch();
     const outcome = (await this.#supervised?.ended) ?? {
       kind: 'lost',
       text: 'the worker ended before it was started',
@@ -241,7 +241,7 @@ export class AttemptRun {
   }
 
   /** Stops a trial early if it isn't worth going on, and reads what programs of W&B log. */
-  #watch(log: AttemptLog): void {
+  #watch(): void {
     const { search, queue, attempt, grace, project } = this.#context;
     if (this.#supervised === null) return;
     const stop = (step: number) => {
@@ -258,7 +258,6 @@ export class AttemptRun {
       id: attempt.task.id,
       progress,
       wandb,
-      log,
       stop,
     });
   }

@@ -5,7 +5,7 @@ import { sleep } from '../../platform/index.ts';
 import { metricOf } from '../progress/index.ts';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { TrialCourse } from '../search/index.ts';
-import { isValues, Literal, readValue, type Value, type Values } from '../task/index.ts';
+import { isValues, Literal, readValue, type Values } from '../task/index.ts';
 import type { WandbRun } from './wandb-run.ts';
 
 const POLL_MS = 250;
@@ -23,8 +23,6 @@ interface TrialOptions {
   progress: string;
   /** null: it is no program of W&B. */
   wandb: WandbRun | null;
-  /** The command's output. */
-  log: { path: string; from: number };
   /** Called once, with the step, if the trial isn't worth going on. */
   stop: (step: number) => void;
 }
@@ -51,15 +49,10 @@ export class TrialProgress {
 
   constructor(options: TrialOptions) {
     this.#options = options;
-    const { search, id, progress, wandb, log } = options;
+    const { search, id, progress, wandb } = options;
     this.#course = search === null ? null : new TrialCourse(search, id);
-    this.#sources = [new LineReader(progress, 0, (line) => this.#noteReport(line))];
+    this.#sources = [new LineReader(progress, (line) => this.#noteReport(line))];
     if (wandb !== null) this.#sources.push({ read: async (isEnd) => this.#readWandb(wandb, isEnd) });
-    const pattern = search?.metric?.pattern ?? null;
-    if (pattern !== null) {
-      const expression = new RegExp(pattern, 'd');
-      this.#sources.push(new LineReader(log.path, log.from, (line) => this.#noteOutput(line, expression)));
-    }
     this.#watching = this.#watch();
   }
 
@@ -111,47 +104,17 @@ export class TrialProgress {
       this.#course?.note(isStep ? null : this.#course.step, values);
     }
   }
-
-  #noteOutput(line: string, pattern: RegExp): void {
-    const match = pattern.exec(line);
-    const name = this.#options.search?.metric?.name;
-    if (match === null || name === undefined) return;
-    const [whole, ...groups] = match.indices as RegExpIndicesArray;
-    const found = groups.length === 0 ? whole : groups.find((group) => group !== undefined);
-    const value = found === undefined ? null : numberAt(line, found[0]);
-    if (value !== null) this.#course?.note(null, { [name]: value });
-  }
-}
-
-/** A number as programs print it, at its beginning. 1,234 is one number or two. */
-const NUMBER = /[-+]?(?:(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?!\d*,\d{3})|(?:nan|inf(?:inity)?)\b)/iy;
-
-/** The number that begins at a place in a line: patterns such as `[0-9.]+` forget exponents and signs. null: there is none. */
-function numberAt(line: string, at: number): Value | null {
-  // A minus after a letter or digit is a hyphen.
-  NUMBER.lastIndex = at - (/(?<![\w.)\]])[-+]$/.test(line.slice(0, at)) ? 1 : 0);
-  const text = NUMBER.exec(line)?.[0];
-  return text === undefined ? null : valueOfNumber(text);
-}
-
-function valueOfNumber(text: string): Value {
-  const [, sign = '', word] = /^([-+]?)(nan|inf)/i.exec(text) ?? [];
-  if (word?.toLowerCase() === 'nan') return Number.NaN;
-  if (word !== undefined) return sign === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
-  const number = Number(text.replaceAll('_', ''));
-  return String(number) === text ? number : new Literal(number, text);
 }
 
 /** Reads lines as they are appended to a file. */
 class LineReader {
   readonly #path: string;
   readonly #note: (line: string) => void;
-  #at: number;
+  #at = 0;
   #rest = '';
 
-  constructor(path: string, from: number, note: (line: string) => void) {
+  constructor(path: string, note: (line: string) => void) {
     this.#path = path;
-    this.#at = from;
     this.#note = note;
   }
 

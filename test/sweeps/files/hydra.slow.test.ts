@@ -232,9 +232,12 @@ hydra: {mode: MULTIRUN, sweeper: {n_trials: 30${more}}}
     spawnSync('cp', ['-r', `${directory}/.`, experiment.project]);
     writeFileSync(
       join(experiment.project, 'train.py'),
-      TRAIN.replace('cfg.model.kind', 'f"loss={cfg.a * cfg.b}"'),
+      `import os\n${TRAIN}`.replace(
+        'print(HydraConfig.get().job.num, cfg.model.kind)',
+        `open(os.environ["GPU_OWNER_RESULT"], "w").write('{"loss": %s}' % (cfg.a * cfg.b))`,
+      ),
     );
-    const search = ['--trials', '3', '--metric', 'loss', '--metric-pattern', 'loss=(.*)'];
+    const search = ['--trials', '3', '--metric', 'loss'];
     const { code, stdout, stderr } = await experiment.run([
       ...['run', '--gpus', '2', ...search, '--hydra', 'python train.py'],
     ]);

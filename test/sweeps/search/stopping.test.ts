@@ -23,7 +23,7 @@ parameters: {a: {value: 1}}
     const search = {
       phase: 'p',
       trials: 9,
-      metric: { name: 'loss', goal, pattern: null },
+      metric: { name: 'loss', goal },
       stopping,
       seed: null,
       left: {},
@@ -64,7 +64,7 @@ test('a trial is compared at rungs only, with each of its news', async () => {
     {
       phase: 'p',
       trials: 10,
-      metric: { name: 'loss', goal: 'minimize', pattern: null },
+      metric: { name: 'loss', goal: 'minimize' },
       stopping: { rungs: [3, 9], eta: 3, strict: false },
       seed: null,
       left: {},

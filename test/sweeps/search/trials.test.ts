@@ -96,7 +96,6 @@ test.each([
   [{ search: { trials: 3 } }, '--trials: there is no search; add --method random'],
   [{ search: { metric: 'loss', seed: 1 } }, '--search-seed: there is no search'],
   [{ search: { stopEarly: { rungs: [1], eta: 3, strict: true } } }, '--stop-early: which value'],
-  [{ search: { pattern: 'x' } }, '--metric-pattern: which value'],
   [{ search: { goal: 'maximize' } }, '--maximize: which value'],
   [{ search: { method: 'tpe' } }, 'needs a metric: add --metric NAME'],
   [{ search: { method: 'random', goal: 'maximize' } }, '--maximize: which value tells good trials from bad'],

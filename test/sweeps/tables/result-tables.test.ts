@@ -159,7 +159,7 @@ describe('a table of results', () => {
     expect(read('deep/er/results_b')).toBe('task_id,seed,loss\nexp1_0,1,1\n');
     add('{"seed": 1}', 'results_c', 'exp3');
     add('{"seed": 1}', 'results_c/../results_a/', 'exp4');
-    tables.destinationsChanged();
+    tables.rereadQueue();
     expect(await sync()).toMatchObject({ restored: 0 });
     expect(read('results_c')).toBe(read());
   });

@@ -7,7 +7,7 @@ export function testSearch(fixture: () => QueueFixture): void {
   const search: SearchRecord = {
     phase: 'exp1',
     trials: 100,
-    metric: { name: 'loss', goal: 'minimize', pattern: null },
+    metric: { name: 'loss', goal: 'minimize' },
     stopping: { rungs: [1, 3, 9], eta: 3, strict: false },
     seed: 7,
     left: { 't-1': null, 't-2': 3 },
