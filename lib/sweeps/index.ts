@@ -1,4 +1,4 @@
-export type { Reporter, RunEnd, RunView, WorkerLine, WorkerRequest } from './control/index.ts';
+export type { Reporter, RunEnd, RunView, WorkerRequest } from './control/index.ts';
 export type { SearchMethod, SearchOptions, Sweep, SweepSource } from './files/index.ts';
 export type { PhasePlan, Plan } from './plan/index.ts';
 export {

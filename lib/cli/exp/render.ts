@@ -5,7 +5,6 @@ import {
   formatRate,
   type Progress,
   type RunView,
-  type WorkerLine,
 } from '../../sweeps/index.ts';
 
 export interface DisplayStyle {
@@ -35,9 +34,7 @@ export function render(view: RunView, now: number, style: DisplayStyle): string 
     .slice(0, MAX_FAILURES)
     .map(({ name, error }) => paint(clip(`  ${sanitize(name, 80)}: ${sanitize(error, 300)}`), '31'));
   const below = failures.length === 0 ? [] : ['last failures', ...failures];
-  const room = Math.max(1, style.rows - 1 - head.length - notes.length - below.length);
-  const workers = limited(workerLines(view.workers, now, clip), room);
-  return [...head, ...workers, ...notes, ...below].slice(0, Math.max(1, style.rows - 1)).join('\n');
+  return [...head, ...notes, ...below].slice(0, Math.max(1, style.rows - 1)).join('\n');
 }
 
 /** One line where there is room for a bar beside the words, otherwise what matters most. */
@@ -88,21 +85,7 @@ export function bestLines(best: RunView['best']): string[] {
   return [...best.trials.map((trial) => `best ${describeTrial(best.metric, trial)}`), ...stopped];
 }
 
-function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {
-  const names = workers.map(({ worker }) => sanitize(worker, 100));
-  const width = Math.max(4, ...names.map((name) => name.length));
-  return workers.map(({ doing, since }, at) => {
-    const time = since === null ? '' : `  ${seconds(now - since)}`;
-    return clip(`  ${(names[at] as string).padEnd(width)}  ${sanitize(doing, 200)}${time}`);
-  });
-}
-
 /** Less than a second is none: what changes all the time can't be read. */
 export function seconds(milliseconds: number): string {
   return milliseconds < 1_000 ? '0 s' : formatDuration(milliseconds);
-}
-
-function limited(lines: readonly string[], room: number): string[] {
-  if (lines.length <= room) return [...lines];
-  return [...lines.slice(0, room - 1), `  and ${lines.length - room + 1} more`];
 }

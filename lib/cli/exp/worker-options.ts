@@ -11,7 +11,6 @@ import {
 } from '../claim-options.ts';
 import { claimOptions, NAMES } from '../claim-values.ts';
 import { advanced, type InferValues, type OptionTable } from '../command-line.ts';
-import { isTerminal } from '../output.ts';
 
 /** Options of commands that have workers. @param gpus help for how many they may take in all */
 export function workerOptions(gpus: string) {
@@ -61,7 +60,6 @@ export function workerRequest(
     gpus: values.gpus ?? null,
     byDefault,
     grace,
-    watched: isTerminal(1),
   };
 }
 

@@ -156,15 +156,6 @@ export function checkPrograms(sweep: Sweep, directory: string): void {
   if (message !== undefined) throw usageError(message);
 }
 
-/** The state of a worker, for a display. */
-export interface WorkerLine {
-  worker: string;
-  /** The worker's activity, or why it does nothing: a task's name, `waits for a GPU`. */
-  doing: string;
-  /** ms since the epoch; null: unknown. */
-  since: number | null;
-}
-
 /** The current state of a run, for a display. */
 export interface RunView {
   /** The state of the tasks that were asked for. */
@@ -172,7 +163,6 @@ export interface RunView {
   eta: Eta;
   /** The best trial of the search; null: there is none, or it compares nothing. */
   best: Best | null;
-  workers: readonly WorkerLine[];
   /** The last ones, newest first. */
   failures: readonly { name: string; error: string }[];
   /** News for people: paused, ending, who manages. */

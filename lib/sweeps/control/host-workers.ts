@@ -12,7 +12,6 @@ import { formatDuration, sanitize, schema, sleep, TIMEOUTS, usageError } from '.
 import { type Begin, WorkerSession } from '../protocol/index.ts';
 import { type ExperimentLocation, isOnServer, type Queue, type WorkerInfo } from '../queue/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
-import type { WorkerLine } from './experiment.ts';
 import type { Pool } from './worker-pool.ts';
 
 export interface HostRequest {
@@ -50,7 +49,6 @@ interface HostWorkersOptions extends HostRequest {
   onFailure: (name: string, error: string) => void;
   /** Tells people. */
   tell: (text: string) => void;
-  logEvent: (text: string) => void;
 }
 
 /** Between two connections to a host, in ms: each time twice as long. */
@@ -76,15 +74,10 @@ interface WorkingHost {
   directory: string;
   state: HostState;
   hasWorked: boolean;
-  lines: WorkerLine[];
   connection: { channel: Channel; session: WorkerSession | null } | null;
 }
 
-const { amount, listOf, nullable, optional, record, shownText, among } = schema;
-const LINES = listOf(
-  record({ worker: shownText(60), doing: shownText(200), forMs: nullable(amount()) }),
-  1_000,
-);
+const { listOf, nullable, optional, record, shownText, among } = schema;
 const ENDS = listOf(
   record({
     why: among(['finished', 'drained', 'stopped', 'failures', 'environment', 'error']),
@@ -94,7 +87,6 @@ const ENDS = listOf(
 );
 const WORDS = record({
   say: optional(shownText(2_000)),
-  lines: optional(LINES),
   ended: optional(ENDS),
 });
 
@@ -117,14 +109,7 @@ export class HostWorkers implements Pool {
     this.#begin = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace, environment };
     this.#hosts = options.hosts.map(({ host, directory }) => ({
       ...{ name: host.name, host, directory, state: 'first', hasWorked: false, connection: null },
-      lines: [lineOf('worker', 'connects')],
     }));
-  }
-
-  get lines(): WorkerLine[] {
-    return this.#hosts.flatMap(({ name, lines }) =>
-      lines.map((line) => ({ ...line, worker: `${name} ${line.worker}` })),
-    );
   }
 
   owns({ host }: WorkerInfo): boolean {
@@ -168,7 +153,6 @@ export class HostWorkers implements Pool {
       }
       const isHopeless = this.#isHopeless();
       const ms = retry * (0.75 + Math.random() / 2);
-      host.lines = [lineOf('worker', message)];
       this.#options.tell(
         `${host.name}: ${message}${isHopeless ? '' : `. Trying again in ${formatDuration(ms)}`}`,
       );
@@ -187,7 +171,6 @@ export class HostWorkers implements Pool {
 
   async #end(host: WorkingHost, ends: readonly WorkerEnd[]): Promise<readonly WorkerEnd[]> {
     host.state = 'ended';
-    host.lines = [lineOf('worker', ends[0]?.message ?? 'ended')];
     if (!(await this.#isDone()) && !this.#isHopeless()) return ends;
     this.#over.abort();
     for (const { state, connection } of this.#hosts) if (state !== 'working') connection?.channel.close();
@@ -248,22 +231,13 @@ export class HostWorkers implements Pool {
 
   /** @returns how the workers ended; null: they go on */
   #hear(host: WorkingHost, message: Readonly<Record<string, unknown>>): readonly WorkerEnd[] | null {
-    const { say, lines, ended } = WORDS(message, 'message');
-    if (say !== undefined) this.#options.logEvent(`${host.name}: ${say}`);
-    if (lines !== undefined) {
-      host.lines = lines.map(({ worker, doing, forMs }) => ({
-        ...{ worker, doing, since: forMs === null ? null : Date.now() - forMs },
-      }));
-    }
+    const { say, ended } = WORDS(message, 'message');
+    if (say !== undefined) this.#options.tell(`${host.name}: ${say}`);
     if (ended === undefined) return null;
     return ended.map(({ why, message: text }) =>
       why === 'error' ? failedEnd(host, text ?? 'unknown error') : { why, message: text, error: null },
     );
   }
-}
-
-function lineOf(worker: string, doing: string): WorkerLine {
-  return { worker, doing, since: Date.now() };
 }
 
 /** The end of a host without workers. */

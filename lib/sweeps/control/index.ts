@@ -6,7 +6,6 @@ export {
   type Reporter,
   type RunEnd,
   type RunView,
-  type WorkerLine,
   withExperiment,
 } from './experiment.ts';
 export { hostRequest } from './host-workers.ts';

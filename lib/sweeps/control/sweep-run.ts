@@ -185,11 +185,13 @@ export class SweepRun {
     };
     if (hosts !== null) {
       const tell = (text: string) => this.#manager.tell(text);
-      return new HostWorkers({ ...hosts, queue, onFailure, tell, logEvent });
+      return new HostWorkers({ ...hosts, queue, onFailure, tell });
     }
     const report = (event: WorkerEvent) => {
       const text = describeEvent(event);
-      if (text !== null) logEvent(text);
+      // A display shows what is waited for, and hides events of tasks.
+      if (event.type === 'waiting') this.#manager.tell(event.text);
+      else if (text !== null) logEvent(text);
       if (event.type === 'failed') onFailure(event.task.name, event.error);
     };
     const { workers, ...settings } = await settingsFor(request, await queue.gpusPerTask());
@@ -241,14 +243,6 @@ export class SweepRun {
 
   #view(): RunView {
     const now = this.#now as RunProgress;
-    const own = this.#pool?.lines ?? [];
-    const others = now.running
-      .filter(({ worker }) => this.#pool?.owns(worker) !== true)
-      .map(({ worker, taskName, since }) => ({
-        worker: worker.host === this.#host ? worker.name : `${worker.host} ${worker.name}`,
-        doing: taskName,
-        since,
-      }));
     const notes = [
       ...(this.#paused === '' ? [] : [`${this.#paused}; ${this.#howToResume}`]),
       ...this.#endingNotes(),
@@ -257,7 +251,6 @@ export class SweepRun {
       progress: { ...now, ...now.asked },
       eta: this.#eta as Eta,
       best: now.best,
-      workers: [...own, ...others],
       failures: this.#pool === null ? [] : this.#failures,
       notes,
     };

@@ -14,7 +14,7 @@ import { type Progress, readProgress } from '../progress/index.ts';
 import type { Project } from '../project/index.ts';
 import type { WorkerInfo, WorkerQueue } from '../queue/index.ts';
 import { refuseTooFew, Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
-import type { Experiment, WorkerLine } from './experiment.ts';
+import type { Experiment } from './experiment.ts';
 
 /** How a user wants workers to claim GPUs and to end. */
 export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
@@ -34,8 +34,6 @@ export interface WorkerSettings {
   workers: number;
   /** How long tasks may take to finish after the first signal, in ms; null: no limit. */
   grace: number | null;
-  /** Whether a user watches a display. */
-  watched: boolean;
 }
 
 /**
@@ -130,7 +128,6 @@ function reasons(gpus: readonly GPUStatus[]) {
 
 /** Workers that a controller has started. */
 export interface Pool {
-  readonly lines: WorkerLine[];
   /** Whether a worker, as the queue knows it, is one of these. */
   owns(worker: WorkerInfo): boolean;
   run(): Promise<readonly WorkerEnd[]>;
@@ -145,39 +142,24 @@ interface WorkerPoolOptions extends WorkerSettings {
   report: (event: WorkerEvent) => void;
 }
 
-const DOING: Record<string, string> = {
-  paused: 'idle: paused',
-  delayed: 'idle: the next task is delayed',
-  active: 'idle: other workers run the last tasks',
-};
-
 /** The workers of a process. */
 export class WorkerPool implements Pool {
-  readonly #workers: { worker: Worker; line: OwnLine }[] = [];
+  readonly #workers: Worker[] = [];
   readonly #host: string;
 
   constructor({ workers, report, ...options }: WorkerPoolOptions) {
     this.#host = options.host;
-    const waiting = new Set<string>();
+    const waiting = new Set<number>();
     for (let number = 1; number <= workers; number++) {
-      const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
-      const slot = {
-        line: { worker: unnamed, doing: 'starts', since: Date.now() } as OwnLine,
-        worker: new Worker({
-          ...options,
-          report: (event) => {
-            slot.line = lineAfter(event, slot.line, unnamed);
-            report(event);
-            if (event.type === 'claiming' && event.waiting !== null) {
-              // A line for all that wait, and not for each change of the reasons.
-              if (waiting.size === 0)
-                report({ type: 'waiting', text: `Waiting for ${waitsFor(event.waiting)}` });
-              waiting.add(unnamed);
-            } else if (event.type === 'claimed' || event.type === 'stopped') waiting.delete(unnamed);
-          },
-        }),
+      const reportEvent = (event: WorkerEvent) => {
+        report(event);
+        if (event.type === 'claiming' && event.waiting !== null) {
+          // A line for all that wait, and not for each change of the reasons.
+          if (waiting.size === 0) report({ type: 'waiting', text: `Waiting for ${waitsFor(event.waiting)}` });
+          waiting.add(number);
+        } else if (event.type === 'claimed' || event.type === 'stopped') waiting.delete(number);
       };
-      this.#workers.push(slot);
+      this.#workers.push(new Worker({ ...options, report: reportEvent }));
     }
   }
 
@@ -185,66 +167,24 @@ export class WorkerPool implements Pool {
     return this.#workers.length;
   }
 
-  get lines(): WorkerLine[] {
-    return this.#workers.map(({ line }) => line);
-  }
-
   owns({ pid, host }: WorkerInfo): boolean {
     return pid === process.pid && host === this.#host;
   }
 
   run(): Promise<WorkerEnd[]> {
-    return Promise.all(this.#workers.map(({ worker }) => worker.run()));
+    return Promise.all(this.#workers.map((worker) => worker.run()));
   }
 
   drain(): void {
-    for (const { worker } of this.#workers) worker.drain();
+    for (const worker of this.#workers) worker.drain();
   }
 
   stop(): void {
-    for (const { worker } of this.#workers) worker.stop();
+    for (const worker of this.#workers) worker.stop();
   }
 }
 
-/** `waitsSince`: when its wait for GPUs began, in ms since the epoch; missing: it waits for none. */
-type OwnLine = WorkerLine & { waitsSince?: number };
-
-function lineAfter(event: WorkerEvent, before: OwnLine, unnamed: string): OwnLine {
-  const since = Date.now();
-  switch (event.type) {
-    case 'assigned':
-      return { worker: event.worker, doing: event.task.name, since };
-    case 'claiming': {
-      // A wait lasts from its first event on.
-      const { waitsSince = since } = before;
-      return {
-        worker: unnamed,
-        doing: `waits for ${waitsFor(event.waiting)}`,
-        since: waitsSince,
-        waitsSince,
-      };
-    }
-    case 'claimed':
-      return { worker: event.worker, doing: 'takes a task', since: null };
-    case 'idle':
-      return { worker: event.worker ?? unnamed, doing: DOING[event.why] ?? 'idle', since };
-    case 'completed':
-    case 'failed':
-    case 'given-back':
-    case 'revoked':
-      return { worker: event.worker, doing: 'takes a task', since: null };
-    case 'released':
-      return event.why === 'idle' ? { ...before, worker: unnamed } : before;
-    case 'stopped':
-      return { worker: event.worker ?? before.worker, doing: `ended: ${endText(event.end)}`, since: null };
-    default:
-      return before;
-  }
-}
-
-function waitsFor(state: WaitingState | null): string {
-  if (state === null) return 'a GPU';
-  const { count, position } = state;
+function waitsFor({ count, position }: WaitingState): string {
   const place = position === null ? '' : ` (position ${position} in the queue)`;
   return `${count === 1 ? 'a GPU' : `${count} GPUs`}${place}`;
 }

@@ -7,8 +7,6 @@ import { leaveToOwner } from './experiment.ts';
 import { ShutdownSignals } from './shutdown-signals.ts';
 import { settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
-/** Interval of the workers' reports to the manager. */
-const LINES_MS = 1_000;
 /** Events that the manager knows itself. */
 const KNOWN: readonly WorkerEvent['type'][] = ['assigned', 'completed', 'failed', 'given-back', 'revoked'];
 
@@ -52,8 +50,7 @@ export async function runWorkersOfManager(
     });
     signals.forwardTo(pool, (text) => connection.tell({ say: text }));
     if (ending !== null) pool[ending as 'drain' | 'stop']();
-    const ends = await tellingLines(connection, pool, connection.begin.silence / 5);
-    connection.tell({ ended: ends.map(endOf) });
+    connection.tell({ ended: (await pool.run()).map(endOf) });
   } finally {
     signals.close();
     process.stdin.destroy();
@@ -62,30 +59,4 @@ export async function runWorkersOfManager(
 
 function endOf({ why, message, error }: WorkerEnd) {
   return { why, message: message ?? (error === null ? null : sanitize(firstLine(error.message), 1_000)) };
-}
-
-/** Runs the pool, and tells the manager what the workers do: when that changes, and as a sign of life. */
-async function tellingLines(
-  connection: ManagerConnection,
-  pool: WorkerPool,
-  quietMs: number,
-): Promise<readonly WorkerEnd[]> {
-  let told = '';
-  let at = 0;
-  const tell = () => {
-    const { lines } = pool;
-    const text = JSON.stringify(lines);
-    const now = Date.now();
-    if (text === told && now - at < quietMs) return;
-    [told, at] = [text, now];
-    // The clocks of two machines differ.
-    const forMs = (since: number | null) => (since === null ? null : Math.max(0, now - since));
-    connection.tell({ lines: lines.map(({ since, ...line }) => ({ ...line, forMs: forMs(since) })) });
-  };
-  const timer = setInterval(tell, Math.min(LINES_MS, quietMs));
-  try {
-    return await pool.run();
-  } finally {
-    clearInterval(timer);
-  }
 }

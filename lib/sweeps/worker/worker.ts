@@ -29,8 +29,6 @@ export interface WorkerOptions {
   endingGrace?: number;
   /** After how long without work it lets its GPUs go, in ms. Default: 30 s. */
   idleLimit?: number;
-  /** Whether a person watches: then the state of a wait for GPUs is reported every few seconds. */
-  watched?: boolean;
 }
 
 /** An event of a worker, for progress displays and logs. `worker` is its name: 'gpu0', 'gpu0-1', 'gpu0.2'. */
@@ -163,7 +161,7 @@ export class Worker {
 
   /** There is work: gets GPUs for it, unless others have done it meanwhile, or the queue was removed. */
   async #claimFor(): Promise<void> {
-    const { settings, watched } = this.#options;
+    const { settings } = this.#options;
     this.#report({ type: 'claiming', waiting: null });
     const ending = new AbortController();
     const needless = this.#status.untilNeedless(AbortSignal.any([ending.signal, this.#shutdown.signal]));
@@ -174,7 +172,6 @@ export class Worker {
         WorkerClaim.claim(settings, {
           maxWait: null,
           signal,
-          watched,
           onWaiting: (waiting) => this.#report({ type: 'claiming', waiting }),
         });
       this.#claim = await retryClaim(claim, signal, (message) => this.#tell(message));

@@ -41,7 +41,7 @@ async function see(size: [number, number], options: string[], args: string[], en
 
 const sweep = (...args: string[]) => ['--gpus', '2', '--grid', 'seed=1..6', ...experiment.train(...args)];
 
-test('the display has a bar, what runs where and what has failed; only the summary is left at the end', async () => {
+test('the display has a bar and counts; only the summary is left at the end', async () => {
   const { screens, wrapped, status } = await see([80, 24], [], sweep('--seconds', '0.7', 'x=1'));
   expect(status).toBe(0);
   expect(wrapped).toEqual([]);
@@ -51,11 +51,9 @@ test('the display has a bar, what runs where and what has failed; only the summa
     screens.some((screen) => middle.test(screen)),
     screens.join('\n----\n'),
   ).toBe(true);
-  expect(screens.some((screen) => /^ {2}gpu[01] {2}grid_\d_\d {2}0 s$/m.test(screen))).toBe(true);
   const last = screens.at(-1) as string;
   expect(last).toMatch(/6\/6 \(100\.0%\)/);
   expect(last.match(/\d+\/6/g)).toHaveLength(1);
-  expect(last).not.toMatch(/^ {2}gpu/m);
   expect(last).toMatch(/^6 tasks: 6 completed, 0 running, 0 waiting$/m);
 });
 
@@ -75,7 +73,7 @@ test('no line of the display is too long on a small terminal, also after it was 
 test('Ctrl-C says that it finishes what runs, and twice ends at once', async () => {
   const { screens, status } = await see(
     [80, 24],
-    ['--interrupt', 'gpu1  grid_', '--interrupt', 'a second Ctrl-C stops them'],
+    ['--interrupt', '2 running', '--interrupt', 'a second Ctrl-C stops them'],
     sweep('--stubborn', '--wait-for', 'never'),
   );
   expect(status).toBe(130);
@@ -85,7 +83,7 @@ test('Ctrl-C says that it finishes what runs, and twice ends at once', async () 
   expect(last).toMatch(/^6 tasks: 0 completed, 0 running, 6 waiting$/m);
   // Nothing of a longer display is left behind the last line.
   expect(last).toMatch(/^a new start continues where this one stopped$/m);
-  expect(last).not.toMatch(/^ {2}gpu|^ending when/m);
+  expect(last).not.toMatch(/^ending when/m);
   expect(
     screens.some((screen) => /^ending when running tasks finish; a second Ctrl-C stops them$/m.test(screen)),
   ).toBe(true);

@@ -3,8 +3,8 @@ import { render } from '../../../lib/cli/exp/render.ts';
 import type { RunView } from '../../../lib/sweeps/control/experiment.ts';
 import { Eta } from '../../../lib/sweeps/progress/progress.ts';
 
-function view(workers: number, changes: Partial<RunView> = {}): RunView {
-  const counts = { pending: 191, active: workers, completed: 43, failed: 2, cancelled: 0 };
+function view(active: number, changes: Partial<RunView> = {}): RunView {
+  const counts = { pending: 191, active, completed: 43, failed: 2, cancelled: 0 };
   const eta = new Eta(0, 0);
   eta.note(60_000, 45);
   return {
@@ -20,11 +20,6 @@ function view(workers: number, changes: Partial<RunView> = {}): RunView {
     },
     eta,
     best: null,
-    workers: Array.from({ length: workers }, (_, i) => ({
-      worker: `gpu${i}`,
-      doing: `exp1_${i}_42`,
-      since: 0,
-    })),
     failures: [{ name: 'exp1_7_42', error: 'exit code 1: \u001b[31mno good\u001b[0m\nmore' }],
     notes: [],
     ...changes,
@@ -33,13 +28,11 @@ function view(workers: number, changes: Partial<RunView> = {}): RunView {
 
 const STYLE = { columns: 80, rows: 24, colour: false, unicode: false };
 
-test('the display shows progress, workers and failures', () => {
+test('the display shows progress and failures', () => {
   expect(render(view(2), 65_000, STYLE)).toBe(
     [
       '#####-------------------------  43/240 (17.9%)  41.5 tasks/min  4 min 41 s left',
       '43 completed, 2 failed, 2 running, 191 waiting',
-      '  gpu0  exp1_0_42  1 min 5 s',
-      '  gpu1  exp1_1_42  1 min 5 s',
       'last failures',
       '  exp1_7_42: exit code 1: no good more',
     ].join('\n'),
@@ -49,8 +42,10 @@ test('the display shows progress, workers and failures', () => {
 test.each([10, 20, 30, 41, 60, 79, 80, 81, 200])('the display fits %i columns', (columns) => {
   const long = view(3, {
     notes: ['paused: '.repeat(30)],
-    workers: [{ worker: 'gpu0-1-2-3', doing: '\u4e2d'.repeat(100), since: 0 }],
-    failures: [{ name: 'x'.repeat(200), error: 'y'.repeat(500) }],
+    failures: [
+      { name: 'x'.repeat(200), error: 'y'.repeat(500) },
+      { name: 'z', error: '\u4e2d'.repeat(100) },
+    ],
   });
   for (const line of render(long, 1e9, { ...STYLE, columns, unicode: true }).split('\n')) {
     const width = Array.from(line).reduce((sum, character) => sum + (character === '\u4e2d' ? 2 : 1), 0);
