@@ -6,7 +6,6 @@ command line, and one on stdout with the answer.
 import ast
 import itertools
 import json
-import math
 import os
 import re
 import subprocess
@@ -16,7 +15,6 @@ from typing import Any, Dict, List, Optional
 ASK_TIMEOUT_S = 120
 MARK = "gpu-owner asks:"
 MAX_VALUES = 1_000_000
-METHODS = {"TPESampler": "tpe", "RandomSampler": "random", "CmaEsSampler": "cmaes", "GPSampler": "gp", "GridSampler": None}
 
 
 class Refusal(Exception):
@@ -79,23 +77,14 @@ def texts_of(override: Any) -> List[str]:
     return texts
 
 
-def range_of(override: Any, texts: List[str], sampler: Optional[str]) -> Dict[str, Any]:
-    """The values of a range(). Optuna's sweeper includes both ends, and its grid leaves out the last one."""
-    value, count = override._value, len(texts)
-    step = abs(value.step)
-    if sampler is not None:
-        steps = int((value.stop - value.start) / value.step + 1e-9)
-        if value.step < 0 or steps < 0:
-            raise Refusal(f"range: Optuna's sweeper counts upwards; write {value.stop}, then {value.start}")
-        if sampler == "GridSampler":
-            return {"texts": texts[:steps]}
-        count = steps + 1
+def range_of(override: Any, count: int) -> Dict[str, Any]:
+    value = override._value
     first = min(value.start, value.start + (count - 1) * value.step)
     is_float = isinstance(value.start + value.stop + value.step, float)
-    return {"range": {"first": first, "step": step, "count": count}, "isFloat": is_float}
+    return {"range": {"first": first, "step": abs(value.step), "count": count}, "isFloat": is_float}
 
 
-def describe(override: Any, sampler: Optional[str]) -> Dict[str, Any]:
+def describe(override: Any) -> Dict[str, Any]:
     found: Dict[str, Any] = {"key": override.get_key_element(), "name": override.key_or_group}
     found["isSweep"] = override.is_sweep_override()
     if override.value_type is None:
@@ -105,62 +94,18 @@ def describe(override: Any, sampler: Optional[str]) -> Dict[str, Any]:
         if not start < end:
             raise Refusal(f"interval: {start} must be smaller than {end}")
         return {**found, "interval": {"min": start, "max": end, "log": is_log}, "isFloat": isinstance(start, float)}
-    is_shuffled = getattr(override._value, "shuffle", False)
     texts = texts_of(override)
-    if not override.is_range_sweep() or (is_shuffled and sampler is not None):
-        return {**found, "texts": texts}
-    return {**found, **range_of(override, texts, sampler)}
+    return {**found, **(range_of(override, len(texts)) if override.is_range_sweep() else {"texts": texts})}
 
 
 def is_sweepers(override: Any) -> bool:
     return re.match(r"hydra(/sweeper|\.sweeper\.|\.mode$)", override.key_or_group) is not None
 
 
-def sampler_of(sweeper: Dict[str, Any]) -> Optional[str]:
-    """The sampler of Optuna's sweeper. None: the sweeper is Hydra's own."""
+def refuse_others(sweeper: Dict[str, Any]) -> None:
     target = sweeper["_target_"].rsplit(".", 1)[-1]
-    if target == "BasicSweeper":
-        return None
-    if target != "OptunaSweeper":
-        raise Refusal(f"hydra/sweeper: {target} can't run here; add hydra/sweeper=basic, and write the values as lr=0.1,0.01")
-    if sweeper.get("search_space") and not sweeper["params"]:
-        raise Refusal("hydra.sweeper.search_space is Hydra 1.1's; write hydra.sweeper.params, such as 'lr: interval(0.1, 1)'")
-    if sweeper.get("custom_search_space"):
-        raise Refusal("hydra.sweeper.custom_search_space: its program can't run here; write hydra.sweeper.params")
-    sampler = sweeper["sampler"]
-    name = sampler["_target_"].rsplit(".", 1)[-1]
-    if name not in METHODS:
-        raise Refusal(f"hydra.sweeper.sampler: {name} isn't supported; add hydra/sweeper/sampler=tpe, random, cmaes or grid")
-    from hydra_plugins.hydra_optuna_sweeper import config
-
-    known = [each for each in vars(config).values() if getattr(each, "_target_", None) == sampler["_target_"]]
-    for key, value in sampler.items():
-        default = getattr(known[0], key, None) if known else None
-        if value != default and key not in ("_target_", "seed"):
-            text = json.dumps(default)
-            raise Refusal(f"hydra.sweeper.sampler.{key}={value}: searches have no such setting; write hydra.sweeper.sampler.{key}={text}")
-    return str(name)
-
-
-def search_of(sweeper: Dict[str, Any], sampler: str, found: List[Dict[str, Any]]) -> Dict[str, Any]:
-    """The options of a search that are in the configuration of Optuna's sweeper."""
-    directions = sweeper["direction"] if isinstance(sweeper["direction"], list) else [sweeper["direction"]]
-    if len(directions) != 1:
-        raise Refusal("hydra.sweeper.direction: one value can be searched for; write minimize or maximize")
-    ignored = [key for key in ("storage", "study_name") if sweeper[key] is not None]
-    if ignored:
-        print(f"hydra.sweeper has {' and '.join(ignored)}, without meaning here: trials are in the task list", file=sys.stderr)
-    if METHODS[sampler] is None:
-        size = math.prod(each["range"]["count"] if "range" in each else len(each.get("texts") or [0]) for each in found)
-        if sweeper["n_trials"] < size:
-            raise Refusal(
-                f"hydra.sweeper.n_trials: a random part of {size} combinations; "
-                f"write hydra.sweeper.n_trials={size}, or hydra/sweeper/sampler=random"
-            )
-        return {"goal": directions[0]}
-    seed = sweeper["sampler"].get("seed")
-    found_seed = {} if seed is None else {"seed": seed}
-    return {"method": METHODS[sampler], "trials": sweeper["n_trials"], "goal": directions[0], **found_seed}
+    if target != "BasicSweeper":
+        raise Refusal(f"hydra/sweeper: {target} can't run here; add hydra/sweeper=basic, and for a search --method tpe --metric NAME")
 
 
 def mentions_hydra(words: List[str]) -> bool:
@@ -213,7 +158,6 @@ def ask(program: List[str], overrides: List[Any]) -> Optional[str]:
 
 def read(program: List[str], words: List[str]) -> Dict[str, Any]:
     overrides = parse(words)
-    sampler = None
     sweeper: Dict[str, Any] = {}
     mode = "null"
     # Another program isn't started: it would train.
@@ -223,7 +167,7 @@ def read(program: List[str], words: List[str]) -> Dict[str, Any]:
             configured, groups = answer.split("\n", 1)
             mode, _, text = configured.partition(" ")
             sweeper = ast.literal_eval(re.sub(r"<\w+\.(\w+): \d+>", r"'\1'", text))
-            sampler = sampler_of(sweeper)
+            refuse_others(sweeper)
             overrides = parse([f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()] + words)
             lines = re.findall(r"^([\w./-]+): (.*)$", groups, re.MULTILINE)
             loader = Groups({group: names.split(", ") for group, names in lines})
@@ -232,11 +176,10 @@ def read(program: List[str], words: List[str]) -> Dict[str, Any]:
     found = []
     for override in overrides:
         try:
-            found.append(describe(override, sampler))
+            found.append(describe(override))
         except Refusal as refusal:
             raise Refusal(f"'{override.input_line}': {refusal}") from None
-    search = None if sampler is None else search_of(sweeper, sampler, found)
-    return {"overrides": found, "search": search, "isMultirun": mode.endswith("MULTIRUN")}
+    return {"overrides": found, "isMultirun": mode.endswith("MULTIRUN")}
 
 
 def answer_to(line: Dict[str, Any]) -> Dict[str, Any]:

@@ -6,7 +6,6 @@ import { packageRoot } from '../../native.ts';
 import { listWords, sanitize, showValue, warn } from '../../platform/index.ts';
 import { Literal, pythonOf, taskId, type Value, type Values } from '../task/index.ts';
 import { mistake, splitShellWords } from './command.ts';
-import type { SearchOptions } from './search.ts';
 import { makeSpace, type SearchParameter, type Space } from './space.ts';
 
 type Refuse = (why: string) => Error;
@@ -33,8 +32,6 @@ interface Override {
 }
 
 export interface HydraSweep {
-  /** What the configuration of Optuna's sweeper says. null: the sweeper is Hydra's own. */
-  readonly search: SearchOptions | null;
   /** Each run has a directory of its own below the output directory. */
   space(phase: string, outputDirectory: string): Space;
 }
@@ -88,7 +85,6 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
     });
   const mode = answer.isMultirun ? ['hydra.mode=RUN'] : [];
   return {
-    search: answer.search,
     space: (phase, outputDirectory) =>
       makeSpace({
         name: phase,
@@ -157,7 +153,6 @@ function textOfValue(value: Value, isFloat: boolean): string {
 
 interface Answer {
   readonly overrides: readonly Override[];
-  readonly search: SearchOptions | null;
   /** Whether the program's configuration makes each start a multirun. */
   readonly isMultirun: boolean;
 }

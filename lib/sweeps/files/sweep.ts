@@ -7,7 +7,7 @@ import type { TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsSpace, phaseOfFile } from './commands-space.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
-import { type HydraLine, type HydraSweep, readHydra } from './hydra.ts';
+import { type HydraLine, readHydra } from './hydra.ts';
 import { checkPhaseName, defaultOutputOf } from './names.ts';
 import { gridPhase, type Phase } from './phase.ts';
 import {
@@ -75,22 +75,10 @@ export interface Sweep {
  * Reads a sweep, and tries its tasks (of a phase with more than 100,000, the first).
  * @throws ERR_INVALID_ARGUMENT for options, ERR_CONFIGURATION for what is in files
  */
-export async function openSweep(given: SweepSource): Promise<Sweep> {
-  const { project, hydra } = given;
-  checkInline(given);
-  const ofHydra = hydra === undefined ? null : readHydra(hydra, project);
-  const hasMetric = given.search?.metric !== undefined;
-  if (ofHydra?.search?.method !== undefined && !hasMetric) {
-    throw mistake(
-      { option: '--hydra' },
-      "Optuna's sweeper compares what the function returns; let the program report it as a result, and add --metric NAME",
-    );
-  }
-  return assemble(hasMetric ? { ...given, search: { ...ofHydra?.search, ...given.search } } : given, ofHydra);
-}
-
-async function assemble(source: SweepSource, hydra: HydraSweep | null): Promise<Sweep> {
+export async function openSweep(source: SweepSource): Promise<Sweep> {
+  checkInline(source);
   const { project, grid = [], commands, command, shell = false, retries, outputDirectory } = source;
+  const hydra = source.hydra === undefined ? null : readHydra(source.hydra, project);
   const inline = grid.length > 0 || commands !== undefined || hydra !== null;
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
