@@ -142,39 +142,6 @@ export class RemoteRequest {
   }
 }
 
-/** A part of a file, after a mark. */
-export class FilePart {
-  readonly #mark = newMark();
-  #before: Buffer | null = Buffer.alloc(0);
-
-  /** @param from the first byte, from 0 @param length how many bytes; null: to the end @param follows goes on as the file grows */
-  commandLine(path: string, from: number, length: number | null, follows: boolean): string {
-    const tail = `tail -c +${from + 1} ${follows ? '-f ' : ''}-- ${shellWords([path])}`;
-    return encode([
-      'exec </dev/null',
-      printMark(this.#mark, 'begin'),
-      length === null ? `exec ${tail}` : `${tail} | head -c ${length}`,
-    ]);
-  }
-
-  /** @returns the bytes of the file in a piece of the output */
-  read(piece: Buffer): Buffer {
-    if (this.#before === null) return piece;
-    const all = Buffer.concat([this.#before, piece]);
-    const begin = `\n${this.#mark} begin\n`;
-    const at = all.indexOf(begin);
-    this.#before = at < 0 ? all.subarray(-MAX_BEFORE) : null;
-    return at < 0 ? Buffer.alloc(0) : all.subarray(at + begin.length);
-  }
-
-  /** Whether the host has come as far as the file. */
-  get hasBegun(): boolean {
-    return this.#before === null;
-  }
-}
-
-const MAX_BEFORE = 1024 * 1024;
-
 /** Variables of a login that are those of the host, whatever a pattern says. */
 const LOGIN =
   /^(?:PATH|HOME|PWD|OLDPWD|SHELL|SHLVL|USER|LOGNAME|MAIL|TERM|TMPDIR|DISPLAY|_|(?:SSH|XDG|GPU_OWNER|DBUS)_.*)$/;
