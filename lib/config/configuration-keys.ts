@@ -1,6 +1,6 @@
 // The keys of configuration files, each with its check.
 import { invalidValue, oneOf, parseAbsolutePath, parseSize, usageError } from '../platform/index.ts';
-import { type BookingRules, parseBookings } from './bookings.ts';
+import { type BookingRules, parseBookings } from './booking-rules.ts';
 import { type ConventionChoice, parseConventions } from './convention-choice.ts';
 import {
   type Criteria,
@@ -11,7 +11,7 @@ import {
   THRESHOLDS,
   type Threshold,
 } from './criteria.ts';
-import { type EnforceRules, parseEnforce } from './enforce.ts';
+import { type EnforceRules, parseEnforce } from './enforce-rules.ts';
 import { type Host, parseHostGroups, parseHosts } from './hosts.ts';
 import { type IdleRules, parseIdleRules } from './idle-rules.ts';
 import { parseUrgent, type UrgentUsers } from './urgent.ts';

@@ -1,4 +1,4 @@
-export type { BookingRules } from './bookings.ts';
+export type { BookingRules } from './booking-rules.ts';
 export {
   type Configuration,
   loadConfiguration,
@@ -25,7 +25,7 @@ export {
   refuseNoObject,
   type Selector,
 } from './criteria.ts';
-export { DEFAULT_ENFORCE_RULES, type EnforceRules } from './enforce.ts';
+export { DEFAULT_ENFORCE_RULES, type EnforceRules } from './enforce-rules.ts';
 export { checkHostName, type Host } from './hosts.ts';
 export { driverLibraries, simulatedMachine, simulatedVariables, simulationDirectory } from './simulation.ts';
 export type { UrgentUsers } from './urgent.ts';

@@ -1,5 +1,5 @@
 export type { Report, Sum } from '../shapes/index.ts';
-export { ledgerDirectory } from './directory.ts';
+export { ledgerDirectory } from './ledger-files.ts';
 export { type BeginningLease, UsageLine } from './line.ts';
 export { meanHours, readLedger, type Use } from './read.ts';
 export { KINDS, type Kind, reportOf, type SumOptions } from './sums.ts';

@@ -10,7 +10,7 @@ import {
   TIMEOUTS,
   warnOnce,
 } from '../platform/index.ts';
-import { LEDGER_NAME, ledgerError, MAX_MONTH_BYTES, ownLedgerName } from './directory.ts';
+import { LEDGER_NAME, ledgerError, MAX_MONTH_BYTES, ownLedgerName } from './ledger-files.ts';
 
 /** Bytes for the end, as native/keeper/usage.cc has it: a line that is longer when the lease ends would need disk space then. */
 export const END_BYTES = 224;

@@ -11,7 +11,7 @@ import {
   statusBehind,
   userName,
 } from '../platform/index.ts';
-import { LEDGER_NAME, ledgerError, MAX_CLAIM_FILES, MAX_MONTH_BYTES } from './directory.ts';
+import { LEDGER_NAME, ledgerError, MAX_CLAIM_FILES, MAX_MONTH_BYTES } from './ledger-files.ts';
 import { END_BYTES } from './line.ts';
 
 /** A lease as the ledger has it. */
