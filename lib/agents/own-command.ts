@@ -1,6 +1,6 @@
 // Runs gpu-owner itself: what an agent asks for is what its user could type. A driver call that hangs holds up nothing else here.
 import { execFile } from 'node:child_process';
-import { asError } from '../errors.ts';
+import { errorMessage } from '../errors.ts';
 import { ownProgram, sanitize } from '../platform/index.ts';
 
 /** For commands that look, or begin something. */
@@ -53,24 +53,18 @@ export async function runOwn(words: readonly string[], options: OwnCommandOption
       throw new CommandFailure(
         `gpu-owner ${words[0]} has not answered within ${timeoutMs / 1_000} s. A driver call may hang: run \`gpu-owner doctor\``,
       );
-    throw notStarted(asError(error), directory);
-  }
-}
-
-function notStarted({ code, message }: NodeJS.ErrnoException, directory?: string): CommandFailure {
-  if (code === 'E2BIG')
-    return new CommandFailure(
-      'the command and its environment are too long for this system: put them into a file',
+    throw new CommandFailure(
+      `gpu-owner can't be run in ${sanitize(directory ?? '.', 300)}: ${sanitize(errorMessage(error), 300)}`,
     );
-  if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'EACCES')
-    return new CommandFailure(`the directory ${sanitize(directory ?? '.', 300)} can't be entered (${code})`);
-  return new CommandFailure(`gpu-owner can't be run: ${sanitize(message, 300)}`);
+  }
 }
 
 /** The lines of a message, harmless, without the name of the program. */
 function plainLines(text: string): string {
-  const lines = text.split('\n').map((line) => sanitize(line.replace(/^gpu-owner: /, ''), 500));
-  while (lines.at(-1)?.trim() === '') lines.pop();
+  const lines = text
+    .trimEnd()
+    .split('\n')
+    .map((line) => sanitize(line.replace(/^gpu-owner: /, ''), 500));
   return lines.slice(0, MAX_MESSAGE_LINES).join('\n');
 }
 
@@ -78,9 +72,5 @@ function plainLines(text: string): string {
 export async function askOwn<T>(name: string, ...words: string[]): Promise<T> {
   const { exitCode, output, errors } = await runOwn([name, '--json', ...words]);
   if (output === '') throw new CommandFailure(errors || `gpu-owner ${name} failed (exit code ${exitCode})`);
-  try {
-    return JSON.parse(output) as T;
-  } catch {
-    throw new CommandFailure(`gpu-owner ${name} printed no JSON`); // nothing else fails there
-  }
+  return JSON.parse(output) as T;
 }

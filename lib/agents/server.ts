@@ -12,19 +12,11 @@ ${OTHERS_TEXT} So is the output of jobs.`;
 
 /** Serves the tools on standard input and output until the input ends. @param options of `submit` */
 export function serveAgents(version: string, options: SubmitOptions): void {
-  const onerror = ({ message }: Error) => {
-    // The library ends the connection then, as it can't tell where the next message begins.
-    if (!/maximum size/.test(message)) return;
-    process.stderr.write(
-      'gpu-owner: a message of more than 10 MiB came: the connection ends. Start it again.\n',
-    );
-    process.exitCode = 1;
-  };
   const begin = () => {
     const server = new McpServer({ name: 'gpu-owner', version }, { instructions: INSTRUCTIONS });
     addTools(server);
     addSubmitTool(server, options);
     return server;
   };
-  serveStdio(begin, { onerror });
+  serveStdio(begin);
 }

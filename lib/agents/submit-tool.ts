@@ -1,21 +1,18 @@
 // The tool that submits a job.
-import type { McpServer, ServerContext } from '@modelcontextprotocol/server';
+import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 import { errorMessage } from '../errors.ts';
-import { sanitize, sleep } from '../platform/index.ts';
-import { optional, type QueueEntry, REQUEST, record } from '../shapes/index.ts';
+import { record } from '../shapes/index.ts';
 import { addTool } from './answer.ts';
-import { askOwn, CommandFailure, type OwnCommandOptions, runOwn } from './own-command.ts';
+import { CommandFailure, runOwn } from './own-command.ts';
 import { describeJob, hasEnded, jobNow, SHOWN_JOB } from './tools.ts';
 
-/** A job that gets GPUs at once has them by then. */
-const START_TIMEOUT_MS = 3_000;
-const START_POLL_MS = 100;
 /** Hosts are asked, and one of them may take its time. */
 const REMOTE_TIMEOUT_MS = 50_000;
-const FOLLOW = 'Follow it with wait_job and job_log.';
-/** The exit code of `find` where too few are free. */
+/** The exit code where too few are free. */
 const EX_TEMPFAIL = 75;
+const NOT_NOW =
+  'Not enough GPUs are free now: gpu_status shows who has them. With wait: true the job starts when they are free.';
 /** With another place for jobs or locks, a job would start that the tools can't find. */
 const OWN_VARIABLES = /^(HOME|XDG_STATE_HOME|XDG_CONFIG_HOME|GPU_OWNER_.*)$/;
 
@@ -73,10 +70,10 @@ export function addSubmitTool(server: McpServer, options: SubmitOptions): void {
       description:
         'Runs a command in the background as soon as enough GPUs are free, on GPUs of its own (CUDA_VISIBLE_DEVICES is set). Returns at once. The job goes on when this server ends.',
       input: inputOf(options),
-      output: record({ job: SHOWN_JOB, request: optional(REQUEST) }),
+      output: record({ job: SHOWN_JOB }),
       annotations: { destructiveHint: false, idempotentHint: false },
     },
-    (wanted, context) => submit(wanted as unknown as Wanted, clientOf(server, context)),
+    (wanted) => submit(wanted as unknown as Wanted),
   );
 }
 
@@ -89,63 +86,27 @@ function optionsOf(parameters: object): string[] {
   });
 }
 
-async function submit(wanted: Wanted, client: string) {
-  const own = Object.keys(wanted.env).find((name) => OWN_VARIABLES.test(name));
+async function submit({ wait, chdir, env, command, ...wanted }: Wanted) {
+  const own = Object.keys(env).find((name) => OWN_VARIABLES.test(name));
   if (own !== undefined)
     throw new CommandFailure(
       `env: ${own} changes where gpu-owner keeps jobs and locks. Set it for the program alone: command ["env", "${own}=VALUE", "PROGRAM"]`,
     );
-  const { on, chdir, env, command, wait, ...rest } = wanted;
-  const note = wanted.note ?? (client === '' ? 'by an agent' : `by ${client}`);
-  const running = on === undefined ? { directory: chdir, env } : { timeoutMs: REMOTE_TIMEOUT_MS, env };
+  const isHere = wanted.on === undefined;
+  const running = isHere ? { directory: chdir, env } : { timeoutMs: REMOTE_TIMEOUT_MS, env };
   // Values of variables are in no command line.
-  const there = on === undefined ? [] : optionsOf({ on, chdir, env: Object.keys(env) });
-  if (!wait && Number(wanted.gpus) !== 0 && on === undefined) await refuseUnlessFree(rest, running);
-  const words = optionsOf({ ...rest, note, noWait: !wait });
-  const { exitCode, output, errors } = await runOwn(
-    ['submit', ...there, ...words, '--', ...command],
-    running,
-  );
+  const there = isHere ? {} : { chdir, env: Object.keys(env) };
+  const words = optionsOf({ note: 'by an agent', ...wanted, ...there, noWait: !wait });
+  const { exitCode, output, errors } = await runOwn(['submit', ...words, '--', ...command], running);
   const address = output.trim();
+  // The command's own message has text of other users.
+  if (exitCode === EX_TEMPFAIL) throw new CommandFailure(NOT_NOW);
   if (exitCode !== 0 || address === '') throw new CommandFailure(errors || 'it was not submitted');
-  const job = await beginningOf(address).catch((error) => {
+  const job = await jobNow(address).catch((error) => {
     throw new CommandFailure(
       `it is submitted as ${address}: don't submit it again. How it stands isn't known: ${errorMessage(error)}`,
     );
   });
-  // Other users have jobs with this number, too.
-  const request =
-    job.position === null || on !== undefined
-      ? undefined
-      : (await askOwn<QueueEntry[]>('queue')).find(({ pid }) => pid === job.pid);
-  const next = hasEnded(job) ? 'Read its output with job_log.' : FOLLOW;
-  return { content: { job, request }, lines: [describeJob(job), on === undefined ? '' : errors, next] };
-}
-
-/** @throws CommandFailure where too few are free. The command's own message has text of other users. */
-async function refuseUnlessFree(wanted: object, running: OwnCommandOptions): Promise<void> {
-  const criteria = ['gpus', 'memory', 'minFreeMemory', 'devices'];
-  const asked = Object.fromEntries(Object.entries(wanted).filter(([name]) => criteria.includes(name)));
-  const { exitCode, errors } = await runOwn(['find', ...optionsOf(asked)], running);
-  if (exitCode === EX_TEMPFAIL)
-    throw new CommandFailure(
-      'Not enough GPUs are free now: gpu_status shows who has them. With wait: true the job starts when they are free.',
-    );
-  if (exitCode !== 0) throw new CommandFailure(errors);
-}
-
-/** The name that the agent gives itself; '': none. Versions since 2026-07-28 send it with each request. */
-function clientOf(server: McpServer, { mcpReq }: ServerContext): string {
-  const envelope = mcpReq.envelope as Record<string, { name?: unknown } | undefined> | undefined;
-  const sent = envelope?.['io.modelcontextprotocol/clientInfo']?.name;
-  return sanitize(sent ?? server.server.getClientVersion()?.name, 40);
-}
-
-/** A job that has just been submitted, as soon as it runs, or stands in the queue. */
-async function beginningOf(address: string) {
-  for (const begin = Date.now(); ; await sleep(START_POLL_MS)) {
-    const job = await jobNow(address);
-    const isKnown = job.state !== 'waiting' || job.position !== null || job.after.length > 0;
-    if (isKnown || job.host !== undefined || Date.now() - begin > START_TIMEOUT_MS) return job;
-  }
+  const next = hasEnded(job) ? 'Read its output with job_log.' : 'Follow it with wait_job and job_log.';
+  return { content: { job }, lines: [describeJob(job), isHere ? '' : errors, next] };
 }

@@ -30,13 +30,10 @@ async function placeNow(address: JobAddress): Promise<JobAddress> {
   process.exit();
 }
 
-/**
- * Prints the output of a job, and ends this process.
- * @param from null: as it is; otherwise as JSON: where it begins, as `logs --over-ssh` takes it
- */
+/** Prints the output of a job, and ends this process. */
 export async function showLogs(
   address: JobAddress,
-  { from, ...wanted }: { lines: number | null; follow: boolean; from: string | null },
+  wanted: { lines: number | null; follow: boolean },
 ): Promise<void> {
   const isMoving = address.host === ANY;
   const settled = isMoving && wanted.follow ? await settledPlace(address.job, say) : null;
@@ -44,9 +41,8 @@ export async function showLogs(
   const error = await showOutput(
     hostOf(name),
     job,
-    { ...wanted, from: from ?? '0', isKnown: settled != null },
+    { ...wanted, isKnown: settled != null },
     (piece, bytes) => {
-      if (from !== null) return print(JSON.stringify([piece]));
       if (piece.dropped > 0) say(`${piece.dropped} bytes of output were not kept there`);
       write(1, bytes);
     },

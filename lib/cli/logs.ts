@@ -15,8 +15,8 @@ const GROUPS = [
       follow: { short: 'f', help: 'go on until the job has ended' },
       lines: { short: 'n', value: 'N', help: 'begin with the last N lines' },
       'over-ssh': {
-        value: 'OFFSET[,BYTES]',
-        help: 'print JSON from the byte at OFFSET on (negative: from the end); for gpu-owner on another machine',
+        value: 'OFFSET',
+        help: 'print JSON from the byte at OFFSET on; for gpu-owner on another machine',
         isHidden: true,
       },
     },
@@ -32,53 +32,40 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
   const address = addressOf(word);
   if (address !== null) {
     const { showLogs } = await import('./jobs-elsewhere.ts');
-    return showLogs(address, { lines, follow, from });
+    return showLogs(address, { lines, follow });
   }
-  const [, at = '0', enough = Infinity] = /^(-?\d{1,15})(?:,(\d{1,9}))?$/.exec(from ?? '') ?? [];
+  const at = Number(/^\d{1,15}$/.exec(from ?? '')?.[0] ?? 0);
   const store = JobStore.open();
   const [named = 0] = resolveNames(store, [word]);
   const id = typeof named === 'number' ? named : named.id;
   const state = () => describeNamed(store, named);
-  const printed = from === null ? new Plain() : new OverSSH(id, Number(enough));
-  for await (const piece of followOutput(id, state, { at: Number(at), lines, follow })) {
-    if (printed.print(piece)) break;
-  }
+  const printed = from === null ? new Plain() : new OverSSH(id);
+  for await (const piece of followOutput(id, state, { at, lines, follow })) printed.print(piece);
 }
 
 /** Output as it is. */
 class Plain {
-  print({ dropped, bytes }: OutputPart): boolean {
+  print({ dropped, bytes }: OutputPart): void {
     if (dropped > 0) say(`${dropped} bytes of output were not kept here`);
     write(1, bytes);
-    return false;
   }
 }
 
 /** Output for a gpu-owner on another machine: a line of JSON for each piece, and where it goes on. */
 class OverSSH {
   readonly #id: number;
-  /** How many bytes are still wanted. */
-  #wanted: number;
   #printed = 0;
 
-  constructor(id: number, enough: number) {
+  constructor(id: number) {
     this.#id = id;
-    this.#wanted = enough;
   }
 
-  /** @returns whether that is enough */
-  print({ bytes: all, at, ...piece }: OutputPart & { size: number; isOver: boolean }): boolean {
-    const bytes = all.subarray(0, this.#wanted);
-    this.#wanted -= bytes.length;
-    const isOver = piece.isOver || this.#wanted === 0;
-    const isQuiet = bytes.length === 0 && piece.dropped === 0 && !isOver;
-    if (isQuiet && performance.now() - this.#printed < HEARTBEAT_MS) return false;
-    const where = { id: this.#id, at: at - all.length + bytes.length };
-    print(
-      JSON.stringify([{ ...piece, ...where, bytes: bytes.toString('base64'), isOver } satisfies OutputPiece]),
-    );
+  print({ bytes, ...piece }: OutputPart & { size: number; isOver: boolean }): void {
+    const isQuiet = bytes.length === 0 && piece.dropped === 0 && !piece.isOver;
+    if (isQuiet && performance.now() - this.#printed < HEARTBEAT_MS) return;
+    const record = { ...piece, id: this.#id, bytes: bytes.toString('base64') } satisfies OutputPiece;
+    print(JSON.stringify([record]));
     this.#printed = performance.now();
-    return isOver;
   }
 }
 

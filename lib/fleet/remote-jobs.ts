@@ -99,9 +99,7 @@ export async function waitOnHost(
 
 /** The part of a job's output that is wanted. */
 interface WantedOutput {
-  /** Where to begin, in bytes (negative: from the end); after a comma, how many bytes are enough. */
-  from: string;
-  /** null: `from` counts; otherwise the last lines. */
+  /** The last lines; null: all. */
   lines: number | null;
   follow: boolean;
   /** Whether the host has answered before: if not, its first failure is final. */
@@ -118,13 +116,12 @@ interface WantedOutput {
 export async function showOutput(
   host: Host,
   job: string,
-  { from, lines, follow, isKnown }: WantedOutput,
+  { lines, follow, isKnown }: WantedOutput,
   onPiece: (piece: OutputPiece, bytes: Uint8Array) => void,
   onLost: (reason: string) => void,
   signal?: AbortSignal,
 ): Promise<HostFailure | null> {
   const connection = new Connection(onLost, signal, isKnown);
-  const [, enough = ''] = /(,.*)/.exec(from) ?? [];
   let named = job;
   let at: number | null = null;
   const words = () => [
@@ -132,7 +129,7 @@ export async function showOutput(
     named,
     ...(follow ? ['--follow'] : []),
     ...(at === null && lines !== null ? [`--lines=${lines}`] : []),
-    `--over-ssh=${at === null ? from : `${at}${enough}`}`,
+    `--over-ssh=${at ?? 0}`,
   ];
   await watchHosts(
     [host],

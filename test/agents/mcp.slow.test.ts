@@ -1,23 +1,13 @@
 // `mcp` as agents meet it: the SDK's own client, the inspector's command line, and raw lines of old and new versions of the protocol.
 import type { ChildProcess } from 'node:child_process';
-import { readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { Client } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
-import {
-  command,
-  finished,
-  launcher,
-  Machine,
-  NOBODY,
-  output,
-  root,
-  until,
-  whyNotNobody,
-} from '../support/machine.ts';
+import { command, finished, Machine, NOBODY, output, root, until, whyNotNobody } from '../support/machine.ts';
 import { installOnce } from '../support/packages.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
@@ -112,18 +102,11 @@ async function end(agent: Agent, job: number | string): Promise<Json> {
   }
 }
 
-const MAX_TRIES = 3;
-
-/**
- * Submits a job that has to wait. The answer is kept back until the job is in the queue, but not for long: on a busy machine it may come
- * before. Then that job is cancelled, and another one submitted.
- */
+/** Submits a job that has to wait, and waits until it stands in the queue. */
 async function submitWaiting(agent: Agent, request: object): Promise<Json> {
-  for (let tries = 1; ; tries++) {
-    const answer = await agent.call('submit_job', request);
-    if (answer.job.position !== undefined || tries === MAX_TRIES) return answer;
-    await agent.call('cancel_job', { job: answer.job.id, graceSeconds: 0 });
-  }
+  const { job } = await agent.call('submit_job', request);
+  await until(async () => (await agent.call('gpu_queue')).waiting === 1);
+  return job;
 }
 
 describe('an agent', () => {
@@ -154,16 +137,15 @@ describe('an agent', () => {
       },
     });
     const next = await submitWaiting(agent, { command: ['sleep', '1000'], name: 'second' });
-    expect(next).toMatchObject({
-      job: { state: 'waiting', position: 1, note: 'by test agent' },
-      request: {
-        waitingFor: [{ index: 0, others: { reason: expect.stringMatching(/^leased by /) } }, { index: 1 }],
-        latestStart: expect.stringMatching(/^20/),
-      },
-    });
+    expect(next).toMatchObject({ state: 'waiting', note: 'by an agent' });
     expect(await agent.call('gpu_queue')).toMatchObject({
       waiting: 1,
-      requests: [{ job: next.job.id, count: 1 }],
+      requests: [
+        {
+          ...{ job: next.id, count: 1, latestStart: expect.stringMatching(/^20/) },
+          waitingFor: [{ index: 0, others: { reason: expect.stringMatching(/^leased by /) } }, { index: 1 }],
+        },
+      ],
     });
     expect(await agent.call('wait_job', { job: 'train', seconds: 0.2 })).toMatchObject({ hasEnded: false });
     machine.touch('go');
@@ -172,14 +154,12 @@ describe('an agent', () => {
     expect(await end(agent, 'train')).toMatchObject({ state: 'failed', exitCode: 3 });
     const log = await agent.call('job_log', { job: 1 });
     expect(log.text).toMatch(/^äöü on GPU-/);
-    expect(log).toMatchObject({ isComplete: true, offset: 0, nextOffset: log.size });
+    expect(log).toMatchObject({ isComplete: true, state: 'failed' });
     expect(await agent.call('cancel_job', { job: 'second', graceSeconds: 1 })).toMatchObject({
       hasEnded: true,
       job: { state: 'cancelled' },
     });
-    expect((await agent.call('list_jobs', { all: true, limit: 1 })).jobs).toMatchObject([
-      { id: next.job.id },
-    ]);
+    expect((await agent.call('list_jobs', { all: true, limit: 1 })).jobs).toMatchObject([{ id: next.id }]);
   });
 
   test('sees who has the GPUs: what others wrote is in fields only, and is told to be data', async () => {
@@ -220,10 +200,10 @@ describe('an agent', () => {
     expect(await agent.refusal('job_log', { job: 99 })).toMatch(/`gpu-owner jobs --all` lists/);
     expect(await refused({ gpuz: 1 })).toMatch(/gpuz/);
     expect(await refused({ command: [] })).toMatch(/command/);
-    expect(await refused({ chdir: '/nowhere' })).toMatch(/\/nowhere can't be entered/);
+    expect(await refused({ chdir: '/nowhere' })).toMatch(/can't be run in \/nowhere: /);
     expect(
       await refused({ command: ['echo', 'x'.repeat(99_000), ...Array(40).fill('x'.repeat(99_000))] }),
-    ).toMatch(/too long/);
+    ).toMatch(/E2BIG/);
     expect(await refused({ env: { 'A=B': '1' } })).toMatch(/env/);
     for (const name of ['HOME', 'GPU_OWNER_LOCK_DIR'])
       expect(await refused({ env: { [name]: machine.directory } })).toContain(`${name} changes where`);
@@ -232,34 +212,22 @@ describe('an agent', () => {
     expect(agent.errors).toEqual([]);
   });
 
-  test('reads long output in parts, whole characters only, and nothing that drives a terminal', async () => {
+  test('reads the last lines of an output, without what drives a terminal', async () => {
     const agent = await Agent.start();
-    const line = 'é'.repeat(50);
-    const script = `import sys\nfor i in range(3000): print(i, ${JSON.stringify(line)})\nprint("\\x1b[31mred\\x1b[0m\\x07\\r 50%\\r100%")`;
+    const script = `import sys\nfor i in range(3000): print(i, "é" * 50)\nprint("\\x1b[31mred\\x1b[0m\\x07\\r 50%\\r100%")`;
     const { job } = await agent.call('submit_job', { command: ['python3', '-c', script] });
     await end(agent, job.id);
-    let text = '';
-    for (let offset = 0; ; ) {
-      const part = await agent.call('job_log', { job: job.id, offset, maxBytes: 65_536 - 3 });
-      expect(part.nextOffset - part.offset).toBeLessThanOrEqual(65_536);
-      text += part.text;
-      offset = part.nextOffset;
-      if (part.isComplete) break;
-    }
-    expect(text.split('\n').slice(0, 3000)).toEqual(Array.from({ length: 3000 }, (_, i) => `${i} ${line}`));
-    expect(text.split('\n').slice(3000)).toEqual(['red', ' 50%', '100%', '']);
-    const tail = await agent.call('job_log', { job: job.id, offset: -40 });
-    expect(tail.text.endsWith('100%\n')).toBe(true);
-    expect(tail.text).not.toContain('\ufffd');
-    expect(await agent.call('job_log', { job: job.id, offset: 10 ** 9 })).toMatchObject({ text: '' });
+    const last = await agent.call('job_log', { job: job.id, lines: 2 });
+    expect(last.text).toBe(`2999 ${'é'.repeat(50)}\nred\n 50%\n100%\n`);
+    const most = await agent.call('job_log', { job: job.id, lines: 2_000 });
+    expect(most.text.length).toBe(64 * 1024);
+    expect(most.text.endsWith(last.text)).toBe(true);
   });
 
   test.skipIf(whyNoSSHD() !== null)('has jobs on other machines, by their addresses', async () => {
     const hosts = await Hosts.start();
     try {
-      const own = `${process.execPath} ${launcher} "$@"`;
-      const program = `case $1 in logs) ${own} | tee -a "$HOME/sent";; *) exec ${own};; esac`;
-      const a = hosts.add('a', { gpus: 1, program });
+      const a = hosts.add('a', { gpus: 1 });
       const agent = await Agent.start({ GPU_OWNER_SSH: hosts.env.GPU_OWNER_SSH });
       const script = 'printf "1\\033[2J2é3 $SENT"; until [ -e go ]; do sleep 0.05; done; exit 3';
       const submitted = await agent.call('submit_job', {
@@ -267,31 +235,13 @@ describe('an agent', () => {
       });
       expect(submitted.job).toMatchObject({ host: 'a', id: 1, count: 1 });
       const job = 'a:1';
-      await until(async () => (await agent.call('job_log', { job })).size === 13);
-      expect(await agent.call('job_log', { job, offset: 5, maxBytes: 2 })).toMatchObject({
-        ...{ text: '2', offset: 5, nextOffset: 6, isComplete: false },
-      });
-      expect(await agent.call('job_log', { job, offset: -3 })).toMatchObject({
-        text: 'x y',
-        isComplete: false,
-      });
+      await until(async () => (await agent.call('job_log', { job })).text.endsWith('x y'));
       writeFileSync(join(a.directory, 'go'), '');
       expect(await end(agent, job)).toMatchObject({ host: 'a', state: 'failed', exitCode: 3 });
       expect(await agent.call('job_log', { job })).toMatchObject({ text: '12é3 x y', isComplete: true });
-      const long = ['sh', '-c', "head -c 5000000 /dev/zero | tr '\\0' x; echo end"];
-      expect((await agent.call('submit_job', { on: 'a', command: long, chdir: '/' })).job.id).toBe(2);
-      await end(agent, 'a:2');
-      const sent = join(a.directory, 'home/sent');
-      rmSync(sent);
-      const last = { text: 'xxxxend\n', offset: 4_999_996, nextOffset: 5_000_004, size: 5_000_004 };
-      expect(await agent.call('job_log', { job: 'a:2', offset: -8 })).toMatchObject(last);
-      expect(await agent.call('job_log', { job: 'a:2', offset: 100_000, maxBytes: 5 })).toMatchObject({
-        ...{ text: 'xxxxx', offset: 100_000, nextOffset: 100_005, size: 5_000_004, isComplete: false },
-      });
-      expect(statSync(sent).size).toBeLessThan(1_000);
       await agent.call('submit_job', { on: 'a', command: ['sleep', '600'], chdir: '/' });
-      expect(await agent.call('cancel_job', { job: 'a:3', graceSeconds: 0 })).toMatchObject({
-        ...{ hasEnded: true, job: { host: 'a', id: 3, address: 'a:3', state: 'cancelled' } },
+      expect(await agent.call('cancel_job', { job: 'a:2', graceSeconds: 0 })).toMatchObject({
+        ...{ hasEnded: true, job: { host: 'a', id: 2, address: 'a:2', state: 'cancelled' } },
       });
     } finally {
       await hosts.close();
@@ -411,20 +361,7 @@ describe('the protocol', () => {
       arguments: { command: ['true'] },
       _meta,
     });
-    expect(result.structuredContent.job).toMatchObject({ id: 1, note: 'by new agent' });
-  });
-
-  test('a message that is too long ends the connection with a reason', async () => {
-    const { code, stdout, stderr } = await machine.run(
-      [process.execPath, command, 'mcp'],
-      {},
-      'x'.repeat(11 * 2 ** 20),
-    );
-    expect({ code, stdout, stderr }).toEqual({
-      code: 1,
-      stdout: '',
-      stderr: expect.stringMatching(/a message of more than 10 MiB came: the connection ends/),
-    });
+    expect(result.structuredContent.job).toMatchObject({ id: 1, note: 'by an agent' });
   });
 
   test('mcp takes no arguments', async () => {
