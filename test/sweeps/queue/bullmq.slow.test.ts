@@ -30,6 +30,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     // Redis asks for none here, and so accepts any.
     withPassword: (url, password) => url.replace('://', `://default:${password}@`),
     recovery: 10_000,
+    batch: 500,
     seesProcesses: false,
   });
   testConformance(engine('BullMQ', TIMES), (part) => part !== 'killed-workers');

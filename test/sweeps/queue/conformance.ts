@@ -27,6 +27,8 @@ export interface Engine {
   withPassword: ((url: string, password: string) => string) | null;
   /** How long it may take until the task of a killed worker is given out again, in ms. */
   recovery: number;
+  /** How many tasks it adds at once. */
+  batch: number;
   /** Whether it sees itself that something of an attempt lives, or is told by those who looked after it. */
   seesProcesses: boolean;
 }

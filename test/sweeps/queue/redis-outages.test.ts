@@ -24,6 +24,7 @@ describe
         make: async () => ({ url: server.url(`project=test&${TIMES}`), remove: async () => {} }),
         withPassword: null,
         recovery: 10_000,
+        batch: 500,
         seesProcesses: false,
       });
       onTestFinished(async () => {

@@ -6,5 +6,6 @@ testConformance({
   make: async (directory) => ({ url: `sqlite:${join(directory, 'queue.db')}`, remove: async () => {} }),
   withPassword: null,
   recovery: 10_000,
+  batch: 1_000,
   seesProcesses: true,
 });

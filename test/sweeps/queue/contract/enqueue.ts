@@ -9,11 +9,13 @@ import {
 } from '../../../../lib/sweeps/task/index.ts';
 import { pause } from '../../../support/machine.ts';
 import { soakTest } from '../../../support/time.ts';
-import { all, type QueueFixture, rowOf, takeFrom } from '../conformance.ts';
+import { all, type Engine, type QueueFixture, rowOf, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
 /** How tasks come in, and that they come in once. */
-export function testEnqueue(fixture: () => QueueFixture): void {
+export function testEnqueue(fixture: () => QueueFixture, { batch }: Pick<Engine, 'batch'>): void {
+  /** More than one batch. */
+  const many = batch + 100;
   test('tasks get names of phase, counter and seed, which stay', async () => {
     const queue = await fixture().opened(
       spec({ width: 1, seed: 42 }),
@@ -110,9 +112,9 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     expect(await commands()).toEqual(expected);
     // In two phases, and in two batches.
     const elsewhere = changed.map((each) => ({ ...each, phase: 'exp2', outputDirectory: 'results_exp2' }));
-    const between = plainTasks(1_000);
+    const between = plainTasks(batch);
     expect(await queue.enqueue([...changed, ...elsewhere, ...between, ...changed])).toEqual({
-      ...{ added: 1_000, known: 12, placed: 4, replaced: 0, failed: [], unreplaced: 2 },
+      ...{ added: batch, known: 12, placed: 4, replaced: 0, failed: [], unreplaced: 2 },
     });
     expect((await commands()).slice(0, 4)).toEqual(expected);
     // The first one keeps its command, whatever comes; what comes must be one.
@@ -215,16 +217,16 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     const queue = await fixture().open();
     const controller = new AbortController();
     async function* slowly() {
-      for (const task of plainTasks(1_300)) {
-        if (task.parameters.width === 1_100) controller.abort();
+      for (const task of plainTasks(many)) {
+        if (task.parameters.width === batch + 50) controller.abort();
         yield task;
       }
     }
     await expect(queue.enqueue(slowly(), { signal: controller.signal })).rejects.toThrow();
     const { pending } = await queue.counts();
-    expect(pending).toBeLessThan(1_300);
-    expect(await queue.enqueue(plainTasks(1_300))).toMatchObject({
-      added: 1_300 - pending,
+    expect(pending).toBeLessThan(many);
+    expect(await queue.enqueue(plainTasks(many))).toMatchObject({
+      added: many - pending,
       known: pending,
       placed: 0,
     });
@@ -233,7 +235,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
   soakTest('the next enqueuing does the rest of one that was killed', async () => {
     const queue = await fixture().open();
     const remote = await fixture().remote();
-    const over = remote.ask('enqueueAllButLast', 1_300, 'exp1').then(
+    const over = remote.ask('enqueueAllButLast', many, 'exp1').then(
       () => 'ended',
       (error: Error) => error.message,
     );
@@ -244,24 +246,25 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     expect(await Promise.race([seen(), over])).toBe('seen');
     await remote.kill();
     const { pending } = await queue.counts();
-    expect(pending).toBeLessThan(1_300);
-    expect(await queue.enqueue(plainTasks(1_300))).toMatchObject({
-      added: 1_300 - pending,
+    expect(pending).toBeLessThan(many);
+    expect(await queue.enqueue(plainTasks(many))).toMatchObject({
+      added: many - pending,
       known: pending,
       placed: 0,
     });
-    expect(await queue.counts()).toMatchObject({ pending: 1_300 });
-    expect((await rowOf(queue, 'exp1_1299_0')).state).toBe('pending');
+    expect(await queue.counts()).toMatchObject({ pending: many });
+    expect((await rowOf(queue, `exp1_${many - 1}_0`)).state).toBe('pending');
   });
 
   test('two processes that enqueue the same sweep make each task once', async () => {
+    // In the long form, several batches of both.
+    const count = process.env.GPU_OWNER_SOAK ? 2 * batch : 200;
     const remotes = [await fixture().remote(), await fixture().remote()];
     const added = await Promise.all(
-      remotes.map((remote) => remote.ask<{ added: number }>('enqueue', 600, 'exp1')),
+      remotes.map((remote) => remote.ask<{ added: number }>('enqueue', count, 'exp1')),
     );
-    expect(added.reduce((sum, each) => sum + each.added, 0)).toBe(600);
+    expect(added.reduce((sum, each) => sum + each.added, 0)).toBe(count);
     const rows = await all((await fixture().open()).tasks());
-    expect(new Set(rows.map(({ task }) => task.name)).size).toBe(600);
-    expect(rows[599]?.task.name).toBe('exp1_599_2');
+    expect(new Set(rows.map(({ task }) => task.name)).size).toBe(count);
   });
 }
