@@ -1,4 +1,4 @@
-// The command line: which machine, which command. The help is that of `gpu-owner simulate`: lib/cli/simulate.ts.
+// The command line: which machine, which command. The help is that of `gpu-owner simulate`: scenarios/words.ts.
 #include "simulator/tool.h"
 
 #include <unistd.h>
