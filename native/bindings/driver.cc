@@ -166,9 +166,17 @@ void publish() {
 Napi::Value copy_published(Napi::Env env) {
   Published& source = published();
   const std::lock_guard<std::mutex> lock(source.mutex);
-  auto numbers = Napi::Float64Array::New(env, source.numbers.size());
-  std::copy(source.numbers.begin(), source.numbers.end(), numbers.Data());
-  return numbers;
+  const size_t size = source.numbers.size();
+  void* data = nullptr;
+  napi_value buffer = nullptr;
+  napi_value numbers = nullptr;
+  // A worker thread that is being ended makes no objects.
+  if (napi_create_arraybuffer(env, size * sizeof(double), &data, &buffer) != napi_ok || data == nullptr ||
+      napi_create_typedarray(env, napi_float64_array, size, buffer, 0, &numbers) != napi_ok) {
+    return env.Undefined();
+  }
+  std::copy(source.numbers.begin(), source.numbers.end(), static_cast<double*>(data));
+  return {env, numbers};
 }
 
 using DriverLock = std::unique_lock<std::timed_mutex>;
