@@ -180,7 +180,7 @@ describe('a claim that fails', () => {
         }`),
     ).toEqual([
       '0 the GPU has fallen o',
-      '1 3 GiB in use, but no',
+      '1 busy: 3 GiB in use, ',
       `2 ${`leased by ${userInfo().username} since`.slice(0, 20)}`,
       '3 free',
     ]);
