@@ -26,6 +26,8 @@ export function resetOf(index: number | 'N'): string {
 
 const RESET = `${resetOf('N')}, or reboot.`;
 const XID = '`dmesg | grep -i xid` says what the driver saw.';
+const MPS =
+  'Restart the MPS control daemon: `echo quit | nvidia-cuda-mps-control`, `nvidia-cuda-mps-control -d`.';
 
 export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   2: {
@@ -78,6 +80,13 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
     remedy: 'As root: `nvidia-modprobe -u -c=0`. In a container, pass /dev/nvidia-uvm, too.',
     blames: 'gpu',
   },
+  // Our own placeholder fails with it, too.
+  500: {
+    name: 'CUDA_ERROR_NOT_FOUND',
+    cause: 'the CUDA library lacks a function',
+    remedy: 'Install the CUDA library of the same version as the driver (`gpu-owner doctor` shows both).',
+    blames: 'machine',
+  },
   802: {
     name: 'CUDA_ERROR_SYSTEM_NOT_READY',
     cause: "GPUs with NVSwitch (HGX, DGX) need NVIDIA's Fabric Manager, and it isn't running",
@@ -102,8 +111,13 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   805: {
     name: 'CUDA_ERROR_MPS_CONNECTION_FAILED',
     cause: 'the MPS control daemon does not answer',
-    remedy:
-      'Restart the MPS control daemon: `echo quit | nvidia-cuda-mps-control`, `nvidia-cuda-mps-control -d`.',
+    remedy: MPS,
+    blames: 'machine',
+  },
+  807: {
+    name: 'CUDA_ERROR_MPS_SERVER_NOT_READY',
+    cause: 'the MPS server takes no clients now: it restarts after an error of one of them',
+    remedy: MPS,
     blames: 'machine',
   },
   999: {

@@ -58,7 +58,11 @@ describe('--hosts', () => {
     const words = [name, '--on', 'a', option, '--', 'true'];
     const env = { GPU_OWNER_SSH: join(machine.directory, 'ssh') };
     const { code, stderr } = await machine.runCommand(words, { uid: NOBODY, umask: '077', env });
-    expect({ code, stderr }).toMatchObject({ code: 69, stderr: expect.stringContaining('gpu-owner: a: ') });
+    // The stand-in for ssh was started, and may not write there.
+    expect({ code, stderr }).toEqual({
+      code: name === 'run' ? 255 : 69,
+      stderr: expect.stringContaining(started),
+    });
   });
 
   test.each(['a', 'alice@gpu-3.example.org', '10.0.0.3', 'fe80::1%eth0', 'rüstig', '__proto__'])(

@@ -102,7 +102,7 @@ describe('the table of what CUDA says', () => {
 
   test('says of which errors no other GPU of the machine is free', () => {
     const machine = Object.entries(CUDA_CODES).filter(([, { blames }]) => blames === 'machine');
-    expect(machine.map(([code]) => Number(code))).toEqual([34, 802, 803, 804, 805]);
+    expect(machine.map(([code]) => Number(code))).toEqual([34, 500, 802, 803, 804, 805, 807]);
   });
 
   test('names the GPU in commands, and knows what to say of other codes', () => {

@@ -87,7 +87,7 @@ test('a file that is no database is left alone', async () => {
   expect(await refusal(open(join(directory, 'fifo')))).toMatch(/not a regular file/);
   const text = 'A text of somebody. '.repeat(1_000);
   writeFileSync(join(directory, 'text'), text);
-  expect(await refusal(open(join(directory, 'text')))).toMatch(/not a queue/);
+  expect(await refusal(open(join(directory, 'text')))).toMatch(/file is not a database/);
   expect(statSync(join(directory, 'text')).size).toBe(text.length);
   symlinkSync(join(directory, 'nowhere'), join(directory, 'dangling'));
   expect(await refusal(open(join(directory, 'dangling')))).toMatch(/symbolic link/);
