@@ -128,7 +128,7 @@ export function runOverSSH(
     const hear = (chunk: Buffer) => {
       const heard = isOver ? null : reader.take(chunk, errors.tail);
       if (heard === 'size') finish('size');
-      else if (heard === 'alive') {
+      else if (heard === 'alive' && !isOver) {
         clearTimeout(timer);
         timer = setTimeout(() => finish('time'), timeoutMs());
       } else if (heard === 'whole') exitCode === null ? finishSoon() : finish();
