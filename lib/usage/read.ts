@@ -23,8 +23,6 @@ export interface Use {
   /** ms since 1970 */
   since: number;
   heldMs: number;
-  /** The same as it was last noted: a lease that lasts has been held for longer. */
-  notedMs: number;
   waitedMs: number;
   program: string;
   name: string | null;
@@ -258,14 +256,13 @@ function* filesOf(
 function readLine(file: LedgerFile, line: string, end: number, now: number, gpus: number | null): Use | null {
   const read = readText(LINE, line, now);
   if (read === null || !areGPUs(read.gpus, gpus ?? MAX_GPUS)) return null;
-  const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
+  const { held: _, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
   const { isRunning, heldMs } = heldBy(file, read, end, now);
   const isEnergy = energy !== null && energy <= MAX_WATTS * metered * read.gpus.length;
   return {
     uid: file.uid,
     user: file.user,
     heldMs,
-    notedMs: Math.min(held, heldMs),
     waitedMs: waited,
     state: isRunning ? 'running' : ended ? 'ended' : 'lost',
     meteredMs: metered,

@@ -1,7 +1,7 @@
 // Sums of each user that a server is asked for again and again.
 import { now } from '../platform/index.ts';
 import { readLedger } from './read.ts';
-import { cardsOf, daysBetween, HOUR_MS, PassedTime } from './sums.ts';
+import { daysBetween, HOUR_MS, PassedTime } from './sums.ts';
 
 /** The last days that {@link UserSums.gpuHours} is about, this one included. */
 const DAYS = 30;
@@ -15,10 +15,6 @@ const REUSE = 50;
 export interface UserSums {
   uid: number;
   user: string;
-  leases: number;
-  /** As far as it was noted, so that it never gets less. */
-  gpuSeconds: number;
-  energyJoules: number;
   /** By local day, such as 2026-01-31. */
   gpuHours: Map<string, number>;
 }
@@ -28,16 +24,12 @@ interface Answer {
   users: UserSums[];
 }
 
-/** The sums of a ledger's leases that began since a moment; of days, of all leases in files that changed since. */
 export class LedgerSums {
   readonly path: string;
-  readonly #since: number;
   #answer: Promise<Answer> | null = null;
 
-  /** @param since in ms since 1970 */
-  constructor(path: string, since: number) {
+  constructor(path: string) {
     this.path = path;
-    this.#since = since;
   }
 
   /** The last days, and what each user used; those who ask together share an answer. @param gpus how many the machine has; null: unknown */
@@ -61,26 +53,15 @@ export class LedgerSums {
     const passed = new PassedTime(begin, until);
     const users = new Map<number, UserSums>();
     let count = 0;
-    for (const use of readLedger(this.path, Math.min(begin, this.#since), gpus, null, until).uses) {
-      const { uid, user, since, notedMs, energyJoules } = use;
-      const sums = users.get(uid) ?? {
-        ...{ uid, user, leases: 0, gpuSeconds: 0, energyJoules: 0 },
-        gpuHours: new Map<string, number>(),
-      };
+    for (const use of readLedger(this.path, begin, gpus, null, until).uses) {
+      const { uid, user } = use;
+      const sums = users.get(uid) ?? { uid, user, gpuHours: new Map<string, number>() };
       users.set(uid, sums);
-      if (since >= this.#since) {
-        sums.leases++;
-        sums.gpuSeconds += (notedMs * cardsOf(use)) / 1000;
-        sums.energyJoules += energyJoules ?? 0;
-      }
       passed.take(use, (_, day, ms) => {
         sums.gpuHours.set(day, (sums.gpuHours.get(day) ?? 0) + ms / HOUR_MS);
       });
       if (++count % LINES_AT_ONCE === 0) await new Promise(setImmediate);
     }
-    // No user has had more GPU time than all GPUs had.
-    const most = gpus === null ? Number.POSITIVE_INFINITY : (gpus * (until - this.#since)) / 1000;
-    for (const sums of users.values()) sums.gpuSeconds = Math.min(sums.gpuSeconds, Math.max(0, most));
     return {
       days: daysBetween(begin, until).map(({ key }) => key),
       users: [...users.values()].sort((a, b) => a.uid - b.uid),

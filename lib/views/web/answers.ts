@@ -8,7 +8,6 @@ import type { Feed } from './feed.ts';
 import type { StreamMachine, UsageAnswer } from './shapes.ts';
 
 const USAGE_FRESH_MS = 60_000;
-const USAGE_MS = 30 * 86_400_000;
 
 /** Makes answers. */
 export type Answers = Readonly<Record<string, () => Promise<string>>>;
@@ -51,7 +50,7 @@ function usageAnswer(feed: Feed, { lockDirectory }: DiscoveryRequest): () => Pro
   let ledger: LedgerSums | null = null;
   return async () => {
     const path = ledgerOf(lockDirectory);
-    if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path, Date.now() - USAGE_MS);
+    if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path);
     const gpus = (await feed.current())[0]?.snapshot?.gpus ?? [];
     const cards = new Set(gpus.map(({ index }) => index)).size || null;
     const { days, users } = (await ledger?.read(cards)) ?? { days: [], users: [] };

@@ -101,7 +101,10 @@ export class Database {
   /** Other threads wait for the disk, this one goes on. */
   async #syncNow(): Promise<void> {
     // No lock of SQLite's is in this file, so that closing it ends none. It is the same file as long as the connection is open.
-    this.#log ??= open(`${this.path}-wal`);
+    this.#log ??= open(`${this.path}-wal`).catch((error) => {
+      this.#log = null; // to be opened by the next write
+      throw error;
+    });
     await (await this.#log).datasync();
   }
 
@@ -162,7 +165,7 @@ export class Database {
     this.#statements.clear();
     this.#isOpen = false;
     this.#connection.close();
-    void this.#log?.then((log) => log.close());
+    this.#log?.then((log) => log.close()).catch(() => {}); // whoever has written has the error
   }
 
   /** Goes on only as long as this file is in its place. */
