@@ -41,7 +41,7 @@ export async function showLogs(
   const error = await showOutput(
     hostOf(name),
     job,
-    { ...wanted, isKnown: settled != null },
+    { ...wanted, from: 0, isKnown: settled != null },
     (piece, bytes) => {
       if (piece.dropped > 0) say(`${piece.dropped} bytes of output were not kept there`);
       write(1, bytes);

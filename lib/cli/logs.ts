@@ -16,7 +16,7 @@ const GROUPS = [
       lines: { short: 'n', value: 'N', help: 'begin with the last N lines' },
       'over-ssh': {
         value: 'OFFSET',
-        help: 'print JSON from the byte at OFFSET on; for gpu-owner on another machine',
+        help: 'print JSON from the byte at OFFSET on (negative: from the end); for gpu-owner on another machine',
         isHidden: true,
       },
     },
@@ -34,7 +34,7 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
     const { showLogs } = await import('./jobs-elsewhere.ts');
     return showLogs(address, { lines, follow });
   }
-  const at = Number(/^\d{1,15}$/.exec(from ?? '')?.[0] ?? 0);
+  const at = Number(/^-?\d{1,15}$/.exec(from ?? '')?.[0] ?? 0);
   const store = JobStore.open();
   const [named = 0] = resolveNames(store, [word]);
   const id = typeof named === 'number' ? named : named.id;

@@ -1,6 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { ifPossible } from '../errors.ts';
-import { becomeKeeper, claimForJob, commandProblem, readStart } from '../jobs/index.ts';
+import {
+  becomeKeeper,
+  claimForJob,
+  commandProblem,
+  INHERITED,
+  parseInherited,
+  readStart,
+} from '../jobs/index.ts';
 import { native } from '../native.ts';
 import { usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
@@ -49,9 +56,10 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
 }
 
-/** Whether sshd has started this process without a shell in between, as for `run --on`: it ends with the connection. */
+/** Whether sshd has started this process without a shell in between, as for `run --on`: it ends with the connection, unless by nohup. */
 function isOfSSHD(): boolean {
-  if (process.env.SSH_CONNECTION === undefined) return false;
+  const { sigign = '' } = parseInherited(process.env[INHERITED]);
+  if (process.env.SSH_CONNECTION === undefined || /[13579bdf]$/.test(sigign)) return false; // SIGHUP is signal 1
   const name = ifPossible(() => readFileSync(`/proc/${process.ppid}/comm`, 'utf8'), '');
   return /^(?:sshd|dropbear)/.test(name);
 }

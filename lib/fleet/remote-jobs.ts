@@ -99,7 +99,9 @@ export async function waitOnHost(
 
 /** The part of a job's output that is wanted. */
 interface WantedOutput {
-  /** The last lines; null: all. */
+  /** Where to begin, in bytes; negative: from the end. */
+  from: number;
+  /** null: `from` counts; otherwise the last lines. */
   lines: number | null;
   follow: boolean;
   /** Whether the host has answered before: if not, its first failure is final. */
@@ -116,7 +118,7 @@ interface WantedOutput {
 export async function showOutput(
   host: Host,
   job: string,
-  { lines, follow, isKnown }: WantedOutput,
+  { from, lines, follow, isKnown }: WantedOutput,
   onPiece: (piece: OutputPiece, bytes: Uint8Array) => void,
   onLost: (reason: string) => void,
   signal?: AbortSignal,
@@ -129,7 +131,7 @@ export async function showOutput(
     named,
     ...(follow ? ['--follow'] : []),
     ...(at === null && lines !== null ? [`--lines=${lines}`] : []),
-    `--over-ssh=${at ?? 0}`,
+    `--over-ssh=${at ?? from}`,
   ];
   await watchHosts(
     [host],

@@ -19,7 +19,7 @@ export interface OutputPart {
   at: number;
 }
 
-/** Where to begin: at an offset, or with the last lines. */
+/** Where to begin: at an offset (negative: from the end), or with the last lines. */
 interface OutputStart {
   at: number;
   /** null: the offset counts. */
@@ -47,7 +47,8 @@ export class JobOutput {
         `the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file. To keep the output of a job, submit it without --output.`,
       );
     }
-    this.#at = lines === null ? at : startOfLast(this.#file, lines);
+    if (lines !== null) this.#at = startOfLast(this.#file, lines);
+    else this.#at = at < 0 ? Math.max(0, this.size + at) : at;
   }
 
   /** Where the next bytes are read. */

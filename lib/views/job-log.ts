@@ -24,7 +24,7 @@ export async function followTail(
   follow: boolean,
 ): Promise<{ code: string; message: string } | null> {
   if (host !== null) {
-    const wanted = { from: String(-TAIL_BYTES), lines: null, follow, isKnown: false };
+    const wanted = { from: -TAIL_BYTES, lines: null, follow, isKnown: false };
     return showOutput(host, String(id), wanted, (_, bytes) => void onBytes(bytes), onLost, signal);
   }
   try {

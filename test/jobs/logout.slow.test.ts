@@ -1,6 +1,6 @@
 // A job in the background outlives the terminal, the connection and the login that it was submitted from.
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { command, finished, type Machine, output, python, until } from '../support/machine.ts';
@@ -106,6 +106,26 @@ test.skipIf(!hasSsh)(
     await expectToGoOn();
   },
 );
+
+test.each([
+  ['ends with the connection', '', false],
+  ['goes on by nohup', 'nohup ', true],
+])('a command under `run` that sshd has started %s', async (_, before, goesOn) => {
+  copyFileSync('/bin/sh', file('sshd'));
+  const [shell = '', option = '', loop = ''] = machine.untilFile('go');
+  const run = [command, 'run', '--', shell, option, `${loop}; : >${file('ended')}`];
+  const sshd = machine.start(['setsid', file('sshd'), '-c', `${before}${quoted(run)}; true`], {
+    env: { SSH_CONNECTION: '192.0.2.1 50000 192.0.2.2 22' },
+  });
+  const isFree = async () => (await machine.status()).every(({ state }) => state === 'free');
+  await until(async () => !(await isFree()));
+  sshd.kill('SIGKILL');
+  if (!goesOn) return until(isFree);
+  await finished(machine.start(['sleep', '1'])); // for a hangup that would come
+  expect(await isFree()).toBe(false);
+  machine.touch('go');
+  await until(() => existsSync(file('ended')));
+});
 
 describe.skipIf(spawnSync('unshare', ['--mount', 'true']).status !== 0)(
   'logind ends processes [needs root]',
