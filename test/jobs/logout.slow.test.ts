@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { command, finished, type Machine, output, python, until } from '../support/machine.ts';
+import { command, finished, launcher, type Machine, output, python, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { stat } from '../support/processes.ts';
 import { type Jobs, jobTest, type ListedJob } from './background.ts';
@@ -113,7 +113,7 @@ test.each([
 ])('a command under `run` that sshd has started %s', async (_, before, goesOn) => {
   copyFileSync('/bin/sh', file('sshd'));
   const [shell = '', option = '', loop = ''] = machine.untilFile('go');
-  const run = [command, 'run', '--', shell, option, `${loop}; : >${file('ended')}`];
+  const run = [launcher, 'run', '--', shell, option, `${loop}; : >${file('ended')}`];
   const sshd = machine.start(['setsid', file('sshd'), '-c', `${before}${quoted(run)}; true`], {
     env: { SSH_CONNECTION: '192.0.2.1 50000 192.0.2.2 22' },
   });
