@@ -62,7 +62,7 @@ export default defineConfig({
     // global setup can't be printed then.
     experimental: { fsModuleCache: process.env.CI === 'true' },
     // Most tests wait for processes, two thirds of the time: this many keep the two processors busy on which CI runs.
-    maxWorkers: 6,
+    maxWorkers: 5,
     // Tests that are marked as concurrent do little but wait.
     maxConcurrency: 3,
     // For what hangs. A test that takes 10 s on a machine of its own takes a minute on a busy one, or with sanitizers.

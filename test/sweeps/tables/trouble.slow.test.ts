@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -139,7 +139,8 @@ test('an editor that saves over and over loses no row, neither ours nor its own'
     log,
   );
   const end = Date.now() + EDITOR_MS;
-  for (let at = 0; at < count; ) {
+  const edits = () => (existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n') : []);
+  for (let at = 0; at < count || edits().length < 6; ) {
     const upTo = Math.min(count, Math.ceil(count * (1 - (end - Date.now()) / EDITOR_MS)));
     for (; at < upTo; at++) {
       const task = tasks[at] as (typeof tasks)[number];
@@ -154,8 +155,7 @@ test('an editor that saves over and over loses no row, neither ours nor its own'
   expect(tables.tableState.missing).toBe(0);
   const rows = read('results_a');
   expect(names(rows).sort()).toEqual(tasks.map(({ name }) => name).sort());
-  const mine = readFileSync(log, 'utf8').trim().split('\n');
-  expect(mine.length).toBeGreaterThan(5);
+  const mine = edits();
   const cells = rows.flatMap((row) => Object.values(row));
   for (const word of ['first', ...mine]) expect(cells.filter((cell) => cell === word)).toHaveLength(1);
   // Otherwise nothing was tested.
