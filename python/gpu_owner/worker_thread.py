@@ -143,7 +143,8 @@ class Worker(threading.Thread):
         self.output = _Output(self.process, self.number)
         self.output.start()
         path = pool._output and pool._output.replace("%n", str(self.number))
-        self.connection.send_bytes(pickle.dumps({**pool._setup, "output": path}))
+        with contextlib.suppress(OSError):  # a worker that has ended already: the answer says why
+            self.connection.send_bytes(pickle.dumps({**pool._setup, "output": path}))
         answer = self._receive()
         while answer is None:
             if self.is_terminated or not pool._calls:
