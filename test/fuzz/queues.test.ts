@@ -75,18 +75,22 @@ fuzz(
   'jobs are read, or an error names them, whatever their data, result and worker are',
   fc.record({
     data: fc.oneof(
+      fc.constant(
+        JSON.stringify({ number: 0, parameters: '{}', command: '{"shell":"x"}', places: '[["p","d"]]' }),
+      ),
       text(),
       jsonValue.map((value) => JSON.stringify(value)),
     ),
     returnvalue: fc.option(text(), { nil: undefined }),
     processedBy: fc.option(
       fc.oneof(
+        fc.constant('{"name":"gpu0","host":"here","pid":1,"gpus":[],"token":"t"}'),
         text(),
         jsonValue.map((value) => JSON.stringify(value)),
       ),
       { nil: undefined },
     ),
-    progress: jsonValue,
+    progress: fc.oneof(fc.constant(0), jsonValue),
   }),
   (fields) => {
     const json = {

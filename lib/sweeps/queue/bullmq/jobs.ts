@@ -199,8 +199,10 @@ export class TaskJob {
 
   /** The text of the result of a completed one. */
   get result(): string | undefined {
-    const { returnvalue } = this.json;
-    return returnvalue === undefined ? undefined : JSON.parse(returnvalue);
+    const { name, returnvalue } = this.json;
+    return returnvalue === undefined
+      ? undefined
+      : readRecord(`the result of task ${name}`, jsonOf(text), returnvalue);
   }
 
   /** The last attempt, unless it is among those that have ended. */
