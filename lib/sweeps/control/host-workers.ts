@@ -10,7 +10,7 @@ import {
 } from '../../fleet/index.ts';
 import { formatDuration, sanitize, schema, sleep, TIMEOUTS, usageError } from '../../platform/index.ts';
 import { type Begin, WorkerSession } from '../protocol/index.ts';
-import { type ExperimentLocation, isOnServer, type Queue, type WorkerInfo } from '../queue/index.ts';
+import { type ExperimentLocation, isOnServer, type Queue } from '../queue/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 import type { Pool } from './worker-pool.ts';
 
@@ -110,10 +110,6 @@ export class HostWorkers implements Pool {
     this.#hosts = options.hosts.map(({ host, directory }) => ({
       ...{ name: host.name, host, directory, state: 'first', hasWorked: false, connection: null },
     }));
-  }
-
-  owns({ host }: WorkerInfo): boolean {
-    return this.#hosts.some(({ name }) => name === host);
   }
 
   async run(): Promise<readonly WorkerEnd[]> {

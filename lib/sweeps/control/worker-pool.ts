@@ -128,8 +128,6 @@ function reasons(gpus: readonly GPUStatus[]) {
 
 /** Workers that a controller has started. */
 export interface Pool {
-  /** Whether a worker, as the queue knows it, is one of these. */
-  owns(worker: WorkerInfo): boolean;
   run(): Promise<readonly WorkerEnd[]>;
   drain(): void;
   stop(): void;
@@ -167,6 +165,7 @@ export class WorkerPool implements Pool {
     return this.#workers.length;
   }
 
+  /** Whether a worker, as the queue knows it, is one of these. */
   owns({ pid, host }: WorkerInfo): boolean {
     return pid === process.pid && host === this.#host;
   }
@@ -192,28 +191,15 @@ function waitsFor({ count, position }: WaitingState): string {
 /** Describes why workers ended before the work did: a line for each reason. */
 export function describeStops(ends: readonly WorkerEnd[]): string[] {
   const counts = new Map<string, number>();
-  for (const end of ends) {
-    if (!['failures', 'environment', 'error'].includes(end.why)) continue;
-    const text = endText(end);
+  for (const { why, message, error } of ends) {
+    if (!['failures', 'environment', 'error'].includes(why)) continue;
+    const text = firstLine(message ?? error?.message ?? why);
     counts.set(text, (counts.get(text) ?? 0) + 1);
   }
   return Array.from(
     counts,
     ([text, count]) => `${count === 1 ? 'a worker has' : `${count} workers have`} stopped: ${text}`,
   );
-}
-
-/** Names the reason why a worker has ended, in a few words. */
-function endText({ why, message, error }: WorkerEnd): string {
-  switch (why) {
-    case 'finished':
-      return message ?? 'no task is left';
-    case 'drained':
-    case 'stopped':
-      return 'on request';
-    default:
-      return firstLine(message ?? error?.message ?? why);
-  }
 }
 
 interface WorkersOptions extends WorkerRequest, Experiment {
