@@ -13,8 +13,6 @@ interface HTTPServer {
 }
 
 interface HTTPServerOptions {
-  /** The process doesn't end while the server is open. */
-  keepsProcess?: boolean;
   /** More make the server close others. */
   maxConnections: number;
   /** Connections that are closed last, if there are too many. */
@@ -24,13 +22,13 @@ interface HTTPServerOptions {
 }
 
 /**
- * Serves HTTP. Connections that don't ask, or ask slowly, are closed, and too many of them don't keep others out.
+ * Serves HTTP, and keeps the process. Connections that don't ask, or ask slowly, are closed, and too many of them don't keep others out.
  * @throws ERR_INVALID_ARGUMENT if it can't listen there
  */
 export async function openHTTPServer(
   endpoint: Endpoint,
   answer: (request: IncomingMessage, response: ServerResponse) => void,
-  { keepsProcess = false, maxConnections, isPreferred, idleTimeoutMs = 0 }: HTTPServerOptions,
+  { maxConnections, isPreferred, idleTimeoutMs = 0 }: HTTPServerOptions,
 ): Promise<HTTPServer> {
   const { createServer } = process.getBuiltinModule('node:http');
   const connections = new Set<Socket>();
@@ -64,7 +62,6 @@ export async function openHTTPServer(
     server.listen({ ...endpoint }, resolve);
   });
   server.on('error', () => {});
-  if (!keepsProcess) server.unref();
   const address = server.address();
   return {
     endpoint: typeof address === 'object' ? { ...endpoint, port: address?.port ?? endpoint.port } : endpoint,

@@ -55,7 +55,6 @@ export async function serveMetrics(
       }
     },
     {
-      keepsProcess: true,
       maxConnections: MAX_CONNECTIONS,
       isPreferred: (socket) => askers.has(socket),
     },

@@ -76,7 +76,6 @@ export async function serveWeb(view: MachineView | FleetView, options: WebOption
     options.endpoint,
     (request, response) => site.answer(request, response),
     {
-      keepsProcess: true,
       maxConnections: MAX_CONNECTIONS,
       isPreferred: (socket) => site.knows(socket),
       idleTimeoutMs: IDLE_TIMEOUT_MS,
