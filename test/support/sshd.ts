@@ -34,8 +34,6 @@ interface HostSettings {
   program?: string | null;
   /** Files of the home there. */
   files?: Record<string, string>;
-  /** A command that the login runs in place of the shell. */
-  forced?: string;
   /** More lines of its part of ~/.ssh/config. */
   config?: readonly string[];
 }
@@ -148,7 +146,7 @@ export class Hosts {
       ),
     };
     const words = Object.entries(env).map(([key, value]) => `'${key}=${value}'`);
-    const login = settings.forced ?? `exec ${shell} -c "$SSH_ORIGINAL_COMMAND"`;
+    const login = `exec ${shell} -c "$SSH_ORIGINAL_COMMAND"`;
     writeFileSync(join(machine.directory, 'login'), login);
     const script = this.#script(
       `login-${name}`,
