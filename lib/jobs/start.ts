@@ -125,12 +125,12 @@ function takeRole(): Pick<Start, 'kind' | 'job' | 'order' | 'controls'> {
 }
 
 function takeSubmitter(): number | null {
-  if (process.env[SUBMITTER] === undefined) return null;
-  const descriptor = Number(process.env[SUBMITTER]);
+  const text = process.env[SUBMITTER];
+  if (text === undefined) return null;
   setVariables({ [SUBMITTER]: undefined });
   // Any program can set the variable.
-  const isPipe = Number.isSafeInteger(descriptor) && ifPossible(() => fstatSync(descriptor).isFIFO(), false);
-  if (!isPipe) return null;
+  const descriptor = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+  if (descriptor < 3 || !ifPossible(() => fstatSync(descriptor).isFIFO(), false)) return null;
   return native().processCloseOnExec(descriptor) === 0 ? descriptor : null;
 }
 

@@ -440,6 +440,10 @@ describe('words', () => {
         64,
         /for gpu-owner itself/,
       );
+    for (const GPU_OWNER_SUBMITTER of ['-1', '1', '3000000000', 'x'])
+      expect(
+        await machine.runCommand(['run', '--', 'echo', 'ran'], { env: { GPU_OWNER_SUBMITTER } }),
+      ).toMatchObject({ code: 0, stdout: 'ran\n' });
   });
 
   test('arguments up to the limit run, and more are refused at once', async () => {
