@@ -12,7 +12,6 @@ import { MovingJobs } from './moving-job.ts';
 import { chooseHost, exitCodeOf } from './placement.ts';
 import { runOnHost } from './remote-run.ts';
 import { environmentFor } from './request.ts';
-import { NO_SSH } from './ssh.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
@@ -95,7 +94,7 @@ export async function runElsewhere(
   if (kept !== null && kept.error !== null) return sayRefusal(host, kept.error, say);
   const directory = directoryOn(command, host);
   const end = await runOnHost(host, { words, directory, settings: kept?.path ?? null, hasTerminal });
-  if (end === NO_SSH) return sayRefusal(host, noSSH(), say);
+  if (end === null) return sayRefusal(host, noSSH(), say);
   return typeof end === 'number' ? end : endBy(end);
 }
 

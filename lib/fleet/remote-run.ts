@@ -1,11 +1,12 @@
 // A command on another machine, as `ssh HOST COMMAND` runs it: the terminal, input, output and the end of the connection are ssh's business.
 import type { Host } from '../config/index.ts';
 import { EXIT_CODES } from '../errors.ts';
+import { commandProblem } from '../jobs/index.ts';
 import { shellWords } from '../platform/index.ts';
 import { noDirectory, notInstalled } from './failures.ts';
 import type { HostFailure } from './host-failure.ts';
 import { encode, enter, FIND, HAS_PROGRAM } from './request.ts';
-import { NO_SSH, OWN_CONNECTION, sshWords, startSSH, UNATTENDED } from './ssh.ts';
+import { OWN_CONNECTION, sshProgram, sshWords, startSSH, UNATTENDED } from './ssh.ts';
 
 interface RemoteCommand {
   /** The arguments of gpu-owner. */
@@ -18,9 +19,14 @@ interface RemoteCommand {
   hasTerminal: boolean;
 }
 
-/** Runs a command of gpu-owner on a host. Signals that end this process end it. @returns the exit code of ssh, or the signal that ended it */
-export function runOnHost(host: Host, command: RemoteCommand): Promise<number | NodeJS.Signals> {
+/**
+ * Runs a command of gpu-owner on a host. Signals that end this process end it.
+ * @returns the exit code of ssh, or the signal that ended it; null: ssh can't be started
+ */
+export async function runOnHost(host: Host, command: RemoteCommand): Promise<number | NodeJS.Signals | null> {
   const { words, directory, settings, hasTerminal } = command;
+  // Afterwards, an exit code may be the command's.
+  if (commandProblem([sshProgram()]) !== null) return null;
   // ssh asks for passwords on a terminal only.
   const options = ['LogLevel=ERROR', ...(hasTerminal ? [] : [UNATTENDED, OWN_CONNECTION])];
   const line = commandLineFor(host, words, directory, settings);
@@ -34,8 +40,8 @@ export function runOnHost(host: Host, command: RemoteCommand): Promise<number | 
       ssh.kill(signal === 'SIGQUIT' ? 'SIGTERM' : signal);
     });
   return new Promise((resolve) => {
-    ssh.once('error', () => resolve(NO_SSH));
-    ssh.once('close', (code, signal) => resolve(sent ?? signal ?? code ?? NO_SSH));
+    ssh.once('error', () => resolve(null));
+    ssh.once('close', (code, signal) => resolve(sent ?? signal ?? code));
   });
 }
 

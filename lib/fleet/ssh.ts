@@ -23,7 +23,7 @@ export const UNATTENDED = 'BatchMode=yes';
 export const OWN_CONNECTION = 'ControlPath=none';
 
 /** The exit code where there is none. */
-export const NO_SSH = 254;
+const NO_SSH = 254;
 
 export interface SSHResult {
   /** null: it was killed. */
