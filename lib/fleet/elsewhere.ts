@@ -160,6 +160,7 @@ async function submitToMove(
 
 /** Ends this process as the signal would have. */
 function endBy(signal: NodeJS.Signals): never {
+  process.removeAllListeners(signal);
   process.kill(process.pid, signal);
-  process.exit(EXIT_CODES.ERR_ABORTED); // where it has a handler
+  process.exit(EXIT_CODES.ERR_ABORTED); // where it is ignored
 }

@@ -124,6 +124,7 @@ describe.skipIf(reason !== null)(`--on${reason === null ? '' : ` (skipped: ${rea
       const pid = await pidIn(signal);
       sendSignal(child.pid as number, signal);
       await outcome;
+      expect(child.signalCode).toBe(signal);
       await until(() => !isAlive(pid));
       await free(a);
     }
