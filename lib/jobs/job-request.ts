@@ -222,7 +222,7 @@ export function outputPath(pattern: string, directory: string): string {
 
 /** A FIFO: to open it waits for a reader, maybe for ever. */
 function refuseSpecialFile(path: string): void {
-  const found = statSync(path, { throwIfNoEntry: false });
+  const found = ifPossible(() => statSync(path, { throwIfNoEntry: false }), undefined);
   if (found !== undefined && !found.isFile() && !found.isCharacterDevice())
     throw usageError(`--output: ${showValue(path)} is not an ordinary file`);
 }

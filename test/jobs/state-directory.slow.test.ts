@@ -505,7 +505,10 @@ describe('--output', () => {
     const path = join(machine.directory, 'file');
     writeFileSync(path, '', { mode: 0o600 });
     expectSentence(await own.run(['submit', '--output', path, 'true']), 64, /may not write to/);
-    expectSentence(await own.run(['submit', '--output', `${path}2`, 'true']), 64, /may not write in/);
+    const closed = join(machine.directory, 'closed');
+    mkdirSync(closed, { mode: 0o700 });
+    for (const there of [`${path}2`, join(closed, 'log')])
+      expectSentence(await own.run(['submit', '--output', there, 'true']), 64, /may not write in/);
     expect(await own.list()).toEqual([]);
     chmodSync(path, 0o666);
     await own.submit(['--output', path, '--', 'echo', 'said']);
