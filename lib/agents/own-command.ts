@@ -1,10 +1,12 @@
 // Runs gpu-owner itself: what an agent asks for is what its user could type. A driver call that hangs holds up nothing else here.
-import { execFile } from 'node:child_process';
+import { spawn } from 'node:child_process';
+import type { Readable } from 'node:stream';
 import { errorMessage } from '../errors.ts';
 import { ownProgram, sanitize } from '../platform/index.ts';
 
 /** For commands that look, or begin something. */
 const ANSWER_TIMEOUT_MS = 30_000;
+/** More than any JSON. Of a job's output, the end is wanted: with progress bars, a few lines may be larger. */
 const MAX_OUTPUT_BYTES = 32 * 1024 * 1024;
 const MAX_MESSAGE_LINES = 40;
 
@@ -34,18 +36,19 @@ export async function runOwn(words: readonly string[], options: OwnCommandOption
   const settings = {
     cwd: directory,
     env: { ...process.env, ...env },
-    maxBuffer: MAX_OUTPUT_BYTES,
+    stdio: ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'],
     killSignal: 'SIGKILL' as const,
     signal: AbortSignal.any(signal === undefined ? [timeout] : [signal, timeout]),
   };
   try {
     return await new Promise((resolve, reject) => {
       const [program, ...args] = ownProgram(...words);
-      const child = execFile(program, args, settings, (error, output, errors) => {
-        if (typeof error?.code === 'string') return reject(error);
-        resolve({ exitCode: child.exitCode, output, errors: plainLines(errors) });
-      });
-      child.stdin?.end();
+      const child = spawn(program, args, settings);
+      const [output, errors] = [endOf(child.stdout), endOf(child.stderr)];
+      child.once('error', reject);
+      child.once('close', (exitCode) =>
+        resolve({ exitCode, output: output(), errors: plainLines(errors()) }),
+      );
     });
   } catch (error) {
     if (signal?.aborted) throw new CommandFailure('cancelled');
@@ -57,6 +60,18 @@ export async function runOwn(words: readonly string[], options: OwnCommandOption
       `gpu-owner can't be run in ${sanitize(directory ?? '.', 300)}: ${sanitize(errorMessage(error), 300)}`,
     );
   }
+}
+
+/** Collects the end of a stream. @returns what it is so far */
+function endOf(stream: Readable): () => string {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  stream.on('data', (chunk: Buffer) => {
+    chunks.push(chunk);
+    size += chunk.length;
+    while (size > MAX_OUTPUT_BYTES) size -= chunks.shift()?.length ?? size;
+  });
+  return () => Buffer.concat(chunks).toString();
 }
 
 /** The lines of a message, harmless, without the name of the program. */

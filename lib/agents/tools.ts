@@ -136,7 +136,9 @@ export function addTools(server: McpServer): void {
       const words = ['logs', `--lines=${lines}`, '--', address ?? String(job)];
       const { exitCode, output, errors } = await runOwn(words);
       if (exitCode !== 0) throw new CommandFailure(errors);
-      const text = plain(output).slice(-MAX_LOG_LENGTH);
+      const text = plain(output)
+        .slice(-MAX_LOG_LENGTH)
+        .replace(/^[\udc00-\udfff]/, ''); // half of a character
       return {
         content: { text, isComplete: hasEnded({ state }), state },
         text: `${text}\n[the job is ${state}]`,

@@ -222,6 +222,11 @@ describe('an agent', () => {
     const most = await agent.call('job_log', { job: job.id, lines: 2_000 });
     expect(most.text.length).toBe(64 * 1024);
     expect(most.text.endsWith(last.text)).toBe(true);
+    const bar = `import sys\nfor i in range(36): sys.stdout.write("\\U0001F600" * 2**18)\nsys.stdout.write("x")`;
+    const long = await agent.call('submit_job', { command: ['python3', '-c', bar] });
+    await end(agent, long.job.id);
+    const { text } = await agent.call('job_log', { job: long.job.id, lines: 1 });
+    expect(text).toBe(`${'\u{1f600}'.repeat(2 ** 15 - 1)}x`);
   });
 
   test.skipIf(whyNoSSHD() !== null)('has jobs on other machines, by their addresses', async () => {
