@@ -1,14 +1,4 @@
-import { readFileSync } from 'node:fs';
-import { ifPossible } from '../errors.ts';
-import {
-  becomeKeeper,
-  claimForJob,
-  commandProblem,
-  INHERITED,
-  parseInherited,
-  readStart,
-} from '../jobs/index.ts';
-import { native } from '../native.ts';
+import { becomeKeeper, claimForJob, commandProblem, hangUpWithSSHD, readStart } from '../jobs/index.ts';
 import { usageError } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, SIMULATE } from './command-line.ts';
@@ -43,7 +33,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const start = readStart();
   const request = checkRun(parsed, 'run');
   const isRestarted = start.preemptions > 0;
-  if (isOfSSHD()) native().processHangUpWithParent();
+  hangUpWithSSHD();
   refuseThrowAway();
   const problem = commandProblem(command);
   if (problem !== null) {
@@ -54,14 +44,6 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const claim = await claimForJob(request.settings, wait, start).finally(() => wait?.end());
   const isRequeued = values.requeue === true;
   becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
-}
-
-/** Whether sshd has started this process without a shell in between, as for `run --on`: it ends with the connection, unless by nohup. */
-function isOfSSHD(): boolean {
-  const { sigign = '' } = parseInherited(process.env[INHERITED]);
-  if (process.env.SSH_CONNECTION === undefined || /[13579bdf]$/.test(sigign)) return false; // SIGHUP is signal 1
-  const name = ifPossible(() => readFileSync(`/proc/${process.ppid}/comm`, 'utf8'), '');
-  return /^(?:sshd|dropbear)/.test(name);
 }
 
 export const COMMAND: Command = {

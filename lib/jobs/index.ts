@@ -5,7 +5,7 @@ export {
 export { commandProblem } from './command-check.ts';
 export { extendJob } from './extension.ts';
 export { type IdleLimit, parseIdle } from './idle-limit.ts';
-export { INHERITED, parseInherited } from './inherited.ts';
+export { hangUpWithSSHD, wasIgnored } from './inherited.ts';
 export { exitCodeOfEnd } from './job-control.ts';
 export { followOutput, type OutputPart } from './job-output.ts';
 export { formatArray, type NamedJob, parseArray, resolveJobs, resolveNames } from './job-parts.ts';

@@ -1,9 +1,12 @@
-import { GPUOwnerError } from '../errors.ts';
+import { readFileSync } from 'node:fs';
+import { GPUOwnerError, ifPossible } from '../errors.ts';
 import { native } from '../native.ts';
 import { systemError } from '../platform/index.ts';
 
 /** The native program that keeps what a command needs: its place in the wait queue, then the leases of its GPUs. */
 export const KEEPER = 'gpu-owner-keeper';
+
+const SIGHUP = 1;
 
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
@@ -28,6 +31,19 @@ export function parseInherited(text = '') {
 /** The same text for a program in which these descriptors are closed. */
 export function withoutDescriptors(inherited: string): string {
   return inherited.replace(/ fds=[\d,]*/, '');
+}
+
+/** Whether a signal was ignored when this process was started, as by nohup. Node.js has reset it. */
+export function wasIgnored(signal: number): boolean {
+  const { sigign = '0' } = parseInherited(process.env[INHERITED]);
+  return ((BigInt(`0x${sigign}`) >> BigInt(signal - 1)) & 1n) === 1n;
+}
+
+/** Has this process end with the connection if sshd has started it without a shell in between, as for `run --on`, unless by nohup. */
+export function hangUpWithSSHD(): void {
+  if (process.env.SSH_CONNECTION === undefined || wasIgnored(SIGHUP)) return;
+  const name = ifPossible(() => readFileSync(`/proc/${process.ppid}/comm`, 'utf8'), '');
+  if (/^(?:sshd|dropbear)/.test(name)) native().processHangUpWithParent();
 }
 
 /** A duplicate that the program has that this process becomes. @throws ERR_INTERNAL */

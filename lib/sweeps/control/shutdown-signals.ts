@@ -1,5 +1,5 @@
 import { constants } from 'node:os';
-import { INHERITED, parseInherited } from '../../jobs/index.ts';
+import { wasIgnored } from '../../jobs/index.ts';
 
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 type Signal = (typeof SIGNALS)[number];
@@ -18,12 +18,10 @@ export class ShutdownSignals {
   /** @param isBackground the first signal counts as two */
   constructor(isBackground = false) {
     this.#isBackground = isBackground;
-    const ignored = BigInt(`0x${parseInherited(process.env[INHERITED]).sigign ?? '0'}`);
     this.#handlers = SIGNALS.map((signal) => {
       const number = constants.signals[signal];
-      const isIgnored = ((ignored >> BigInt(number - 1)) & 1n) === 1n;
-      // Node.js has reset it: without a listener it would end the process.
-      return [signal, isIgnored ? () => {} : () => this.#receive(number)];
+      // Without a listener it would end the process.
+      return [signal, wasIgnored(number) ? () => {} : () => this.#receive(number)];
     });
     for (const [signal, handler] of this.#handlers) process.on(signal, handler);
   }
