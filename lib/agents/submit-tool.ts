@@ -99,9 +99,10 @@ async function submit({ wait, chdir, env, command, ...wanted }: Wanted) {
   const words = optionsOf({ note: 'by an agent', ...wanted, ...there, noWait: !wait });
   const { exitCode, output, errors } = await runOwn(['submit', ...words, '--', ...command], running);
   const address = output.trim();
-  // The command's own message has text of other users.
+  // The command's own message says of each GPU who has it, with text of other users.
   if (exitCode === EX_TEMPFAIL) throw new CommandFailure(NOT_NOW);
-  if (exitCode !== 0 || address === '') throw new CommandFailure(errors || 'it was not submitted');
+  if (exitCode !== 0 || address === '')
+    throw new CommandFailure(errors.replace(/:(?:\s+GPU \d[^\n]*)+/g, '') || 'it was not submitted');
   const job = await jobNow(address).catch((error) => {
     throw new CommandFailure(
       `it is submitted as ${address}: don't submit it again. How it stands isn't known: ${errorMessage(error)}`,

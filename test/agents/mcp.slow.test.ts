@@ -171,6 +171,9 @@ describe('an agent', () => {
     const refusal = await agent.refusal('submit_job', { command: ['true'], wait: false });
     expect(refusal).toMatch(/^Not enough GPUs are free now: gpu_status shows/);
     expect(refusal).not.toContain(order);
+    expect(await agent.refusal('submit_job', { command: ['true'], gpus: 3 })).toBe(
+      '3 GPUs asked for, but this machine has 2',
+    );
     expect((await agent.call('list_jobs')).total).toBe(1);
     await submitWaiting(agent, { command, note: order });
     /** The value without what is in members `others`. */
