@@ -1,5 +1,4 @@
 // What the options of a claim, as `claim-options.ts` has them, mean for the API.
-
 import { type ClaimOptions, checkOptions, type Settings } from '../claims/index.ts';
 import { usageError } from '../platform/index.ts';
 import { CRITERIA, type WAIT_BY_DEFAULT } from './claim-options.ts';

@@ -1,6 +1,5 @@
 import { closest, showValue, usageError } from '../platform/index.ts';
 import type { PlainCommand } from './command.ts';
-
 import { print } from './output.ts';
 
 /** Asks `gpu-owner __complete` for words, a line each with its description; the first line is an action: what they are. */

@@ -1,5 +1,4 @@
 // A job's address: HOST:JOB, or a number or name of this machine. Read without the code that uses ssh.
-
 import type { JobAddress } from '../fleet/index.ts';
 import { JobStore } from '../jobs/index.ts';
 import { usageError } from '../platform/index.ts';

@@ -14,7 +14,6 @@ import {
   showOutput,
 } from '../fleet/index.ts';
 import { sanitize, usageError } from '../platform/index.ts';
-
 import { print, say, write } from './output.ts';
 
 export { followJobs, livingElsewhere } from '../fleet/index.ts';

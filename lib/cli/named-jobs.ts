@@ -4,7 +4,6 @@ import { describeNamed, extendJob, JobStore, resolveJobs, resolveNames } from '.
 import { formatDuration, parseDuration, usageError } from '../platform/index.ts';
 import type { QueueEntry } from '../shapes/index.ts';
 import { queueWith } from '../status/index.ts';
-
 import { addressOf, byHost, jobWords } from './job-address.ts';
 import { jobPage } from './job-table.ts';
 import { print, say, show } from './output.ts';

@@ -1,7 +1,6 @@
 import { commandProblem } from '../jobs/index.ts';
 import { closest, sanitize, shellWords, showValue, usageError } from '../platform/index.ts';
 import type { Commands } from './command.ts';
-
 import { COMMANDS } from './commands.ts';
 import { UnknownWordError } from './mistakes.ts';
 
