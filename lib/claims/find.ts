@@ -7,14 +7,7 @@ import { type Candidate, chooseFree, type Evaluation, explainLocks, topologyFor 
 import { type ClaimSteps, LockDirectory } from './locks/index.ts';
 import { evaluateMachine, type Perspective } from './machine-evaluation.ts';
 import type { DiscoveryRequest } from './options.ts';
-import {
-  bookingInfo,
-  describeBooking,
-  type QueuePosition,
-  readBookings,
-  type Waiter,
-  waitersAhead,
-} from './queue/index.ts';
+import { bookingInfo, describeBooking, readBookings, type Waiter, waitersAhead } from './queue/index.ts';
 import { asked, refuseImpossible, unavailable } from './refusal.ts';
 import { gpuRequestOf, leaveToOthers } from './waiters-ahead.ts';
 
@@ -39,11 +32,8 @@ export interface Found {
 export type NotFound = NotGranted<Evaluation>;
 
 /** Finds the GPUs that a claim without a wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
-export function* findForClaim(
-  request: DiscoveryRequest,
-  position: QueuePosition | null = null,
-): ClaimSteps<Found | NotFound> {
-  const attempt = yield* evaluateWithReasons(request, 'claimant', position);
+export function* findForClaim(request: DiscoveryRequest): ClaimSteps<Found | NotFound> {
+  const attempt = yield* evaluateWithReasons(request, 'claimant');
   const chosen = chooseFree(attempt, topologyFor(attempt));
   const gpuRequest = gpuRequestOf(attempt);
   if (chosen !== null) {
@@ -58,13 +48,12 @@ export function* findForClaim(
 export function* evaluateWithReasons(
   request: DiscoveryRequest,
   perspective: Perspective,
-  position: QueuePosition | null = null,
 ): ClaimSteps<Evaluation> {
   let ahead: readonly Waiter[] = [];
   // The wait queue is read before the leases: a waiter that takes GPUs meanwhile is seen there.
   const find: typeof LockDirectory.find = (...choice) => {
     const directory = LockDirectory.find(...choice);
-    if (perspective === 'claimant') ahead = [...waitersAhead(directory, position)];
+    if (perspective === 'claimant') ahead = [...waitersAhead(directory, null)];
     return directory;
   };
   const found = yield* evaluateMachine(request, find, perspective);

@@ -170,7 +170,6 @@ export class Enforcer {
     this.#saveFailure = failure;
   }
 
-  /** Whether it was done. */
   #perform({ kind, sighting, leftMs }: Action<Offence>): void {
     const { held, user, name, gpu, holder } = sighting;
     const process = `${sanitize(name, 32)} (pid ${held.pid}, ${sanitize(user, 256)})`;

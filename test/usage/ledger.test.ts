@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import {
   type BeginningLease,
-  LedgerSums,
+  dailyHours,
   readLedger,
   reportOf,
   type SumOptions,
@@ -293,13 +293,11 @@ describe('sums', () => {
   });
 });
 
-describe('sums that are asked for again and again', () => {
-  const sumsOf = async (ledger: LedgerSums) => {
-    const { days, users } = await ledger.read(null);
+describe('the hours of the last days', () => {
+  const sums = async () => {
+    const { days, users } = await dailyHours(join(directory, 'usage'), null, 30);
     expect(days).toHaveLength(30);
-    return users.map(
-      ({ gpuHours }) => Math.round([...gpuHours.values()].reduce((sum, each) => sum + each, 0) * 100) / 100,
-    );
+    return users.map(({ gpuHours }) => Math.round(gpuHours.reduce((sum, each) => sum + each, 0) * 100) / 100);
   };
 
   // Files are by month, and leases of some days are in one.
@@ -309,15 +307,14 @@ describe('sums that are asked for again and again', () => {
   afterEach(() => vi.useRealTimers());
 
   test('count what is noted', async () => {
-    const ledger = new LedgerSums(join(directory, 'usage'));
-    expect(await sumsOf(ledger)).toEqual([]);
+    expect(await sums()).toEqual([]);
     const gpus = [0, 1].map((index) => ({ index, uuid: `GPU-${index}`, part: 0.75 }));
     begin({ since: Date.now() - 2 * DAY, gpus: [{ index: 3, uuid: 'GPU-3' }] }).end(); // long ago, and for as long
     const running = begin({ since: Date.now() - HOUR, gpus });
     begin({ since: Date.now() - 2 * HOUR }).end();
-    expect(await sumsOf(ledger)).toEqual([48 + 2 + 1.5]);
+    expect(await sums()).toEqual([48 + 2 + 1.5]);
     running.end();
     appendFileSync(path(`${uid}-2026-06.jsonl`), 'a part of a li');
-    expect(await sumsOf(ledger)).toEqual([51.5]);
+    expect(await sums()).toEqual([51.5]);
   });
 });

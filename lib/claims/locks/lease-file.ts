@@ -91,7 +91,7 @@ export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
 }
 
 /** Whether this epoch of the lease lasts. Takes nothing. */
-export function isEpochLocked(descriptor: number, epoch: number): boolean {
+function isEpochLocked(descriptor: number, epoch: number): boolean {
   const byte = FIRST_EPOCH + epoch;
   // A longer lock is another program's.
   return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;

@@ -2,12 +2,13 @@
 import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
 import { reuseAnswer } from '../../platform/index.ts';
 import { freshExposition } from '../../prometheus/index.ts';
-import { LedgerSums } from '../../usage/index.ts';
+import { dailyHours } from '../../usage/index.ts';
 import { machineFamilies } from '../machine-metrics.ts';
 import type { Feed } from './feed.ts';
 import type { StreamMachine, UsageAnswer } from './shapes.ts';
 
 const USAGE_FRESH_MS = 60_000;
+const USAGE_DAYS = 30;
 
 /** Makes answers. */
 export type Answers = Readonly<Record<string, () => Promise<string>>>;
@@ -24,7 +25,7 @@ export function answersHere(feed: Feed, request: DiscoveryRequest): Answers {
     '/api/v1/queue': async () => JSON.stringify((await current()).snapshot?.queue),
     '/api/v1/jobs': async () => JSON.stringify((await current()).jobs),
     '/api/v1/history': async () => JSON.stringify(feed.history()),
-    '/api/v1/usage': reuseAnswer(usageAnswer(feed, request), USAGE_FRESH_MS),
+    '/api/v1/usage': reuseAnswer(() => usageAnswer(feed, request), USAGE_FRESH_MS),
     '/metrics': freshExposition(() => machineFamilies(request)),
   };
 }
@@ -46,26 +47,11 @@ export function answersOfHosts(feed: Feed): Answers {
   };
 }
 
-function usageAnswer(feed: Feed, { lockDirectory }: DiscoveryRequest): () => Promise<string> {
-  let ledger: LedgerSums | null = null;
-  return async () => {
-    const path = ledgerOf(lockDirectory);
-    if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path);
-    const gpus = (await feed.current())[0]?.snapshot?.gpus ?? [];
-    const cards = new Set(gpus.map(({ index }) => index)).size || null;
-    const { days, users } = (await ledger?.read(cards)) ?? { days: [], users: [] };
-    const sum = (hours: readonly number[]) => hours.reduce((all, each) => all + each, 0);
-    const answer: UsageAnswer = {
-      days,
-      users: users
-        .map(({ user, uid, gpuHours }) => ({
-          user,
-          uid,
-          gpuHours: days.map((day) => gpuHours.get(day) ?? 0),
-        }))
-        .filter(({ gpuHours }) => sum(gpuHours) > 0)
-        .sort((a, b) => sum(b.gpuHours) - sum(a.gpuHours)),
-    };
-    return JSON.stringify(answer);
-  };
+async function usageAnswer(feed: Feed, { lockDirectory }: DiscoveryRequest): Promise<string> {
+  const path = ledgerOf(lockDirectory);
+  const gpus = (await feed.current())[0]?.snapshot?.gpus ?? [];
+  const cards = new Set(gpus.map(({ index }) => index)).size || null;
+  const answer: UsageAnswer =
+    path === null ? { days: [], users: [] } : await dailyHours(path, cards, USAGE_DAYS);
+  return JSON.stringify(answer);
 }
