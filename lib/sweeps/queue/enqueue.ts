@@ -50,6 +50,8 @@ export async function enqueueInBatches(
   const earlier = new Map<string, string>();
   let tasks: IncomingTask[] = [];
   let bytes = 0;
+  /** Mostly the same for all: then `earlier` has it once. */
+  let command = '';
   /** The batch that is added while the next one is prepared. */
   let sent: Promise<void> = Promise.resolve();
   const send = async (batch: readonly IncomingTask[]) => {
@@ -72,7 +74,8 @@ export async function enqueueInBatches(
   try {
     for await (const spec of specs) {
       const parameters = stringifyValue(spec.parameters);
-      const command = commandText(spec.command);
+      const text = commandText(spec.command);
+      if (text !== command) command = text;
       tasks.push({ id: taskId(spec.parameters), spec, parameters, command });
       bytes += parameters.length + command.length;
       if (tasks.length === most.tasks || bytes > most.bytes) await flush();
